@@ -1,0 +1,1 @@
+"""Readers of the corpora: fetch, check, tokenise."""

@@ -1,0 +1,1 @@
+"""Fast whole-sequence twins of varrnn.cells."""

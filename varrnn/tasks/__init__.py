@@ -1,0 +1,1 @@
+"""What a task brings to the one training loop: batches, loss and metric."""
