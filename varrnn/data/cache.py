@@ -1,0 +1,89 @@
+"""A cache of prepared arrays, keyed by what they were made from; a broken entry is rebuilt, never trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+
+def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
+    """The arrays kept under `key` (which holds the hash of their source), else those that `build` makes, then kept."""
+    name = f"{key}.npz"
+    for folder in places(beside):
+        try:
+            return _read(folder / name)
+        except BROKEN:
+            continue
+    arrays = build()
+    for folder in places(beside):
+        try:
+            _write(folder, name, arrays)
+            break
+        except OSError:
+            continue
+    return arrays
+
+
+def places(beside: Path | None) -> Iterator[Path]:
+    """Next to the data if that folder is writable, else the user's cache folder."""
+    # A folder without any write bit is meant to stay as it is, even where root could write into it.
+    if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):
+        yield beside / ".varrnn-cache"
+    with contextlib.suppress(RuntimeError):  # no home folder
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "varrnn"
+
+
+def _digest(arrays: Arrays) -> np.ndarray:
+    """A sum over names, types, shapes and contents, so that an entry damaged in any way is noticed."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape};".encode())
+        sha.update(np.ascontiguousarray(arrays[name]).data)
+    return np.frombuffer(sha.digest(), np.uint8)
+
+
+def _read(path: Path) -> Arrays:
+    if path.stat().st_uid not in (os.getuid(), 0):
+        raise ValueError(f"{path}: somebody else's")
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    kept = arrays.pop("digest")
+    if not np.array_equal(kept, _digest(arrays)):
+        raise ValueError(f"{path}: does not match its own sum")
+    return arrays
+
+
+def _write(folder: Path, name: str, arrays: Arrays) -> None:
+    """Under a temporary name first: two runs that start together never see half a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, digest=_digest(arrays), **arrays)
+        Path(temporary).chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+        Path(temporary).replace(folder / name)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def pack(strings: list[str]) -> np.ndarray:
+    """Strings as one array of bytes; they must not hold a newline."""
+    return np.frombuffer("\n".join(strings).encode(), np.uint8)
+
+
+def unpack(packed: np.ndarray) -> list[str]:
+    """The strings that `pack` was given."""
+    return packed.tobytes().decode().split("\n")

@@ -1,0 +1,84 @@
+"""Where the corpora lie on this machine, and how their files are read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from varrnn.errors import UserError
+
+VARIABLE = "VARRNN_DATA"
+
+
+def sha256_of(content: bytes) -> str:
+    """The SHA-256 of some bytes, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_of_files(sums: Mapping[str, str]) -> str:
+    """One sum for several files: that of the lines which `sha256sum` prints for them."""
+    return sha256_of("".join(f"{found}  {name}\n" for name, found in sums.items()).encode())
+
+
+def project_data() -> Path:
+    """The folder data/ of this checkout; of the working directory if the package was installed elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    return (root if (root / "pyproject.toml").is_file() else Path.cwd()) / "data"
+
+
+def locate(corpus: str, names: Iterable[str], path: str | None) -> Path:
+    """The folder with the files of `corpus`: `path` if given (and nowhere else), $VARRNN_DATA/corpus, then data/corpus."""
+    names = list(names)
+    folders = _folders(corpus, path)
+    for folder in folders:
+        if all((folder / name).is_file() for name in names):
+            return folder
+    looked = ", ".join(map(str, folders))
+    missing = next(name for name in names if not (folders[0] / name).is_file())
+    key = f"task.path={path}: " if path else ""
+    raise UserError(
+        f"{key}the {corpus} files ({missing}, ...) are not in {looked}; fetch them with "
+        f"`python scripts/get_data.py {corpus}`, or set {VARIABLE} to the folder that holds {corpus}/"
+    )
+
+
+def _folders(corpus: str, path: str | None) -> list[Path]:
+    if path:
+        return [Path(path).expanduser(), Path(path).expanduser() / corpus]
+    named = [Path(os.environ[VARIABLE]).expanduser() / corpus] if os.environ.get(VARIABLE) else []
+    return [*named, project_data() / corpus]
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file; a missing, unreadable or empty one is the user's to mend."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    if not content.strip():
+        raise UserError(f"{path}: the file is empty; give a text with at least a few words")
+    return content
+
+
+def decode(path: Path, content: bytes) -> str:
+    """UTF-8, nothing else: a wrong guess would make other words of the same bytes."""
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path}, line {line}: byte 0x{content[error.start]:02x} at offset {error.start} is not UTF-8; "
+            f"convert the file, e.g. `iconv -f latin1 -t utf-8`"
+        ) from error
+
+
+def read_checked(folder: Path, sums: Mapping[str, str], instead: str) -> dict[str, bytes]:
+    """Read the files named in `sums` and compare each with its SHA-256; `instead` says what to do with other files."""
+    contents = {name: read(folder / name) for name in sums}
+    for name, content in contents.items():
+        found = sha256_of(content)
+        if found != sums[name]:
+            raise UserError(f"{folder / name}: SHA-256 {found}, expected {sums[name]}; {instead}")
+    return contents

@@ -1,0 +1,67 @@
+"""A small corpus of real English that every CPython carries: the help texts of `pydoc_data.topics`, no download."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from varrnn.data.corpus import EOS, Corpus, encode, replace_rare
+from varrnn.data.files import sha256_of
+from varrnn.errors import UserError
+
+MIN_COUNT = 3
+SHARES = (0.8, 0.1, 0.1)
+PARAGRAPH = re.compile(r"\n\s*\n|\n[*=\-~^\"]{3,}\n")
+SENTENCE = re.compile(r"(?<=[.:?!])\s+")
+GRAMMAR = "::="  # formal grammar is no English, and its names occur once
+WORD = re.compile(r"(?P<number>\d[\w.]*\b)|[^\W\d]\w*(?:['-][^\W\d]\w*)*|[^\w\s*`]")
+
+
+@cache
+def load() -> Corpus:
+    """Tokenised like Mikolov's PTB: lower case, numbers to N, rare words to `<unk>`, a sentence per line.
+
+    The text differs between Python versions, so the hash of the tokens goes into the record of a run.
+    """
+    splits = split_topics(read_topics())
+    sha256 = sha256_of("\n".join(" ".join(split) for split in splits).encode())
+    return encode("pydoc", replace_rare(splits, MIN_COUNT), sha256)
+
+
+def read_topics() -> dict[str, list[str]]:
+    """The tokens of each topic. Many topics repeat parts of others: a paragraph counts where it first stands."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise UserError("task=pydoc: this Python comes without pydoc_data.topics; use task=ptb or task=text") from error
+    seen: set[str] = set()
+    tokens = {}
+    for name in sorted(topics):
+        new = [paragraph for paragraph in PARAGRAPH.split(topics[name]) if GRAMMAR not in paragraph]
+        fresh = [paragraph for paragraph in new if " ".join(paragraph.split()) not in seen]
+        seen.update(" ".join(paragraph.split()) for paragraph in new)
+        tokens[name] = [word for paragraph in fresh for word in tokenise(paragraph)]
+    return tokens
+
+
+def tokenise(paragraph: str) -> list[str]:
+    """Words, numbers as N, runs of punctuation; `<eos>` after every sentence."""
+    tokens: list[str] = []
+    for sentence in SENTENCE.split(paragraph.strip()):
+        words = ["N" if match["number"] else match[0].lower() for match in WORD.finditer(sentence)]
+        tokens += [*words, EOS] if words else []
+    return tokens
+
+
+def split_topics(topics: dict[str, list[str]]) -> list[list[str]]:
+    """Whole topics to train, valid and test, 80 / 10 / 10 of the tokens.
+
+    From the longest topic to the shortest, each goes to the split that lacks most: all three get long and short ones,
+    from everywhere in the alphabet, so that their word counts are alike.
+    """
+    total = sum(map(len, topics.values()))
+    splits: list[list[str]] = [[], [], []]
+    for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):
+        lack = [share * total - len(split) for share, split in zip(SHARES, splits)]
+        splits[lack.index(max(lack))] += topics[name]
+    return splits
