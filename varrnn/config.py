@@ -1,0 +1,199 @@
+"""From words on the command line to a `Config`: composing, checking, naming a run, and explaining what went wrong."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from varrnn import schema
+from varrnn.errors import UserError
+from varrnn.schema import CHOICES, NOT_IDENTITY, Config
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+ALLOWED = {
+    "cell": ("lstm", "gru", "rnn"),
+    "model.cell_scaling": ("read", "step", "inverted"),
+    "optim.method": ("sgd", "adam"),
+    "optim.schedule": ("decay", "constant"),
+    "optim.decay_rule": ("all", "one_gate"),
+}
+AT_LEAST = {
+    "size.units": 1,
+    "size.layers": 1,
+    "optim.epochs": 1,
+    "optim.max_epoch": 0,
+    "optim.clip": 0,
+    "optim.weight_decay": 0,
+    "task.steps": 1,
+    "task.batch_size": 1,
+    "train.log_every": 1,
+    "train.patience": 0,
+    "mc.samples": 0,
+    "mc.rows": 0,
+    "mc.memory_mb": 1,
+    "threads": 0,
+    "seed": 0,
+}
+RATES = ("p_E", "p_W", "p_U", "p_c", "p_y")
+
+
+def register() -> None:
+    """Give the schema to Hydra, so that a wrong key or type is refused while composing."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for name, node in schema.TASKS.items():
+        store.store(group="schema", name=name, node=node)
+
+
+@contextmanager
+def _hydra() -> Iterator[None]:
+    """Hydra as run.py started it, or one of our own where there is none."""
+    if GlobalHydra.instance().is_initialized():
+        yield
+    else:
+        register()
+        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            yield
+
+
+def compose(overrides: Sequence[str]) -> Config:
+    """The config that `python run.py OVERRIDES` would run."""
+    with _hydra():
+        return to_config(hydra.compose("config", list(overrides)))
+
+
+def to_config(composed: DictConfig) -> Config:
+    """Dataclasses from here on: config stops at the door."""
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, Config)
+    check(config)
+    return config
+
+
+def check(config: Config) -> None:
+    """Refuse values that no part of the library could use, naming the key and what is allowed."""
+    values = leaves(config)
+    for key, allowed in ALLOWED.items():
+        if values[key] not in allowed:
+            raise UserError(f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}")
+    for key, least in AT_LEAST.items():
+        if values[key] < least:
+            raise UserError(f"{key}={values[key]}: must be at least {least}")
+    for name in RATES:
+        if not 0 <= values[f"model.{name}"] < 1:
+            raise UserError(
+                f"model.{name}={values[f'model.{name}']}: a probability of dropping, at least 0 and below 1"
+            )
+    for key in ("optim.lr", "optim.decay"):
+        if not values[key] > 0:
+            raise UserError(f"{key}={values[key]}: must be above 0")
+    if config.model.p_c > 0 and config.cell != "lstm":
+        raise UserError(
+            f"cell={config.cell}: dropout on the memory (model.p_c={config.model.p_c}) needs an LSTM; "
+            "set cell=lstm or model.p_c=0"
+        )
+
+
+def leaves(config: Config | dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"model.p_U": 0.2, ...}`: every option by its dotted name, sorted."""
+    tree = asdict(config) if isinstance(config, Config) else config
+    flat: dict[str, Any] = {}
+    for key in sorted(tree):
+        if isinstance(tree[key], dict):
+            flat |= leaves(tree[key], f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = tree[key]
+    return flat
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """What makes a run this run: every option but where, and how comfortably, it is carried out."""
+    return {
+        key: value
+        for key, value in leaves(config).items()
+        if not any(key == skip or key.startswith(skip + ".") for skip in NOT_IDENTITY)
+    }
+
+
+def choices(config: Config) -> dict[str, str]:
+    """The group choices that name a run's folder."""
+    return {
+        "task": config.task.name,
+        "size": config.size.name,
+        "model": config.model.name,
+        "cell": config.cell,
+        "protocol": config.protocol,
+    }
+
+
+def diff(config: Config) -> dict[str, Any]:
+    """The sorted options that differ from composing the group choices alone."""
+    base = identity(compose([f"{group}={name}" for group, name in choices(config).items()]))
+    return {key: value for key, value in identity(config).items() if key != "seed" and base.get(key) != value}
+
+
+def identify(overrides: Sequence[str]) -> tuple[dict[str, str], dict[str, Any], int]:
+    """(choices, diff, seed) of the run that `python run.py OVERRIDES` would make."""
+    config = compose(overrides)
+    return choices(config), diff(config), config.seed
+
+
+def run_dir(config: Config) -> Path:
+    """`<runs_root>/<task>/<size>/<model>/<cell>/<protocol>/<diff|default>/seed_N`, or what `run_dir` says."""
+    if config.run_dir is not None:
+        return Path(config.run_dir)
+    return Path(config.runs_root) / relative_dir(choices(config), diff(config), config.seed)
+
+
+def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
+    """The folder of a run below runs_root; of its record below results/records."""
+    spelled = ",".join(f"{key}={value}" for key, value in sorted(differs.items()))
+    name = spelled.replace("/", "%") or "default"
+    if len(name) > 200:  # file systems stop at 255 bytes
+        raise UserError(f"{len(differs)} options differ from the defaults: too many for a folder's name; set run_dir=")
+    return Path(*(chosen[group] for group in CHOICES), name, f"seed_{seed}")
+
+
+def save(config: Config, file: Path) -> None:
+    """Write config.yaml, all values resolved."""
+    file.write_text(OmegaConf.to_yaml(asdict(config)), encoding="utf-8")
+
+
+def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """The config of an existing run, with `mc.*` (and device, threads, progress) changed as asked."""
+    file = Path(folder) / "config.yaml"
+    if not file.is_file():
+        raise UserError(f"{folder}: not a run's folder (no config.yaml in it)")
+    saved = OmegaConf.load(file)
+    made = OmegaConf.structured(Config)
+    made.task = OmegaConf.structured(_task_class(saved))
+    for override in overrides:
+        key = override.split("=", 1)[0]
+        if "=" not in override or not (key.startswith("mc.") or key in ("device", "threads", "progress")):
+            raise UserError(f"{override}: a finished run can only be given mc.*=, device=, threads= or progress=")
+    config = OmegaConf.to_object(OmegaConf.merge(made, saved, OmegaConf.from_dotlist(list(overrides))))
+    assert isinstance(config, Config)
+    check(config)
+    return config
+
+
+def _task_class(saved: Any) -> type[schema.Task]:
+    """The task's dataclass: the one whose options are those that were saved."""
+    names = set(saved.task)
+    fits = [task for task in schema.TASKS.values() if names <= set(task.__dataclass_fields__)]
+    if not fits:
+        raise UserError(f"config.yaml: no task has the options {', '.join(sorted(names))}")
+    return fits[0]
+
+
+def nearest(word: str, allowed: Sequence[str]) -> str:
+    """`; did you mean ...?`, where something is near."""
+    close = difflib.get_close_matches(word, list(allowed), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,0 +1,120 @@
+"""Every option of a run as a typed field with a sentence on it; YAML files in configs/ only give values to these.
+
+Knows dataclasses and nothing else, so that the library below never needs Hydra.
+"""
+
+from dataclasses import dataclass, field
+
+
+def option(default, sentence: str):
+    """A field with its explanation, which `python run.py --help` prints and a test asks for."""
+    made = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**made, metadata={"help": sentence})
+
+
+@dataclass
+class Model:
+    """A variant is data: five probabilities of DROPPING and two sharing rules (paper, section 4)."""
+
+    name: str = option("variational_untied", "the variant's name, as in Table 1")
+    p_E: float = option(0.0, "probability of dropping a word type (embedding dropout)")
+    p_W: float = option(0.0, "probability of dropping an input of each recurrent layer")
+    p_U: float = option(0.0, "probability of dropping a recurrent connection")
+    p_c: float = option(0.0, "probability of dropping an LSTM memory cell (Moon et al.)")
+    p_y: float = option(0.0, "probability of dropping an input of the output layer")
+    per_step: bool = option(False, "draw new masks at every time step (naive dropout) instead of one per sequence")
+    per_gate: bool = option(False, "an independent mask for each gate (untied weights) instead of one for all (tied)")
+    cell_scaling: str = option("read", "where Moon's mask is scaled: read (sane), step or inverted (to see why)")
+    word_tokens: bool = option(False, "drop word tokens instead of word types: what the authors' code really did")
+
+
+@dataclass
+class Size:
+    """How large the network is."""
+
+    name: str = option("tiny", "the size's name")
+    units: int = option(128, "units per recurrent layer, and the embedding's dimension")
+    layers: int = option(2, "recurrent layers")
+    init: float = option(0.1, "every parameter starts uniform in [-init, init] (language models)")
+
+
+@dataclass
+class Optim:
+    """How the parameters are moved."""
+
+    method: str = option("sgd", "sgd (language models) or adam (sentiment)")
+    lr: float = option(1.0, "learning rate of the first epochs")
+    epochs: int = option(10, "passes over the training data")
+    schedule: str = option("decay", "decay, or constant: the learning rate is never reduced (figure 2)")
+    decay: float = option(1.0, "after epoch max_epoch + 1 the learning rate is divided by this every epoch")
+    max_epoch: int = option(1000, "epochs 1 to max_epoch + 1 run at the full learning rate")
+    clip: float = option(5.0, "largest allowed global gradient norm; 0 never clips")
+    weight_decay: float = option(0.0, "sgd: parameters are multiplied by 1 - weight_decay; adam: weight_decay * sum w^2")
+    decay_rule: str = option("all", "what weight decay reaches: all parameters, or one_gate (the Keras fork's fault)")
+
+
+@dataclass
+class Task:
+    """What every task has; see the subclasses."""
+
+    name: str = option("", "the task's name")
+    path: str | None = option(None, "folder (or file) of the data; default: $VARRNN_DATA/<corpus>, then data/<corpus>")
+    steps: int = option(35, "length T of a training sequence")
+    batch_size: int = option(20, "sequences per update")
+
+
+@dataclass
+class LanguageModel(Task):
+    """Predict the next word; perplexity."""
+
+    corpus: str = option("pydoc", "which text: ptb, pydoc or text (your own files)")
+    train: str | None = option(None, "corpus=text: the training text")
+    valid: str | None = option(None, "corpus=text: the validation text")
+    test: str | None = option(None, "corpus=text: the test text")
+    headline: str = option("true", "which validation perplexity is shown first: true, or authors (their normaliser)")
+
+
+@dataclass
+class Train:
+    """How a run is carried out."""
+
+    early_stopping: bool = option(False, "report the epoch with the best validation value instead of the last")
+    patience: int = option(0, "cut the run short after this many epochs without improvement; 0 never does")
+    log_every: int = option(50, "updates between two looks at the loss (each look waits for the device)")
+    checkpoint_minutes: float = option(5.0, "minutes between two checkpoints inside an epoch")
+
+
+@dataclass
+class MC:
+    """MC dropout: average the predictions of several mask samples."""
+
+    samples: int = option(1000, "stochastic passes over the test data; 0 skips MC dropout")
+    word_dropout: bool = option(False, "keep word dropout on in MC (an ablation; off behind the paper's 73.4)")
+    rows: int = option(0, "samples evaluated side by side; 0 chooses by device")
+    memory_mb: int = option(256, "memory for the logits of one chunk")
+
+
+@dataclass
+class Config:
+    """One run."""
+
+    model: Model = option(Model, "the dropout variant")
+    size: Size = option(Size, "the network's size")
+    optim: Optim = option(Optim, "the optimiser")
+    task: Task = option(Task, "the data and what is predicted")
+    train: Train = option(Train, "how the run is carried out")
+    mc: MC = option(MC, "MC dropout at test time")
+    cell: str = option("lstm", "lstm, gru or rnn")
+    protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
+    seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
+    device: str = option("auto", "auto, cpu, cuda or cuda:1; auto takes a GPU where there is one")
+    threads: int = option(0, "CPU threads; 0 leaves the choice to torch")
+    progress: bool = option(True, "show progress bars when the output is a terminal")
+    runs_root: str = option("runs", "folder that holds all runs")
+    run_dir: str | None = option(None, "this run's folder; default: made from the choices, the differences and the seed")
+
+
+TASKS = {"language_model": LanguageModel}
+# what may differ between two starts of one run: where and how it is carried out, not what is computed
+NOT_IDENTITY = ("device", "threads", "progress", "runs_root", "run_dir", "mc", "train.log_every", "train.checkpoint_minutes")
+CHOICES = ("task", "size", "model", "cell", "protocol")
