@@ -29,7 +29,7 @@ def project_data() -> Path:
 
 
 def locate(corpus: str, names: Iterable[str], path: str | None) -> Path:
-    """The folder with the files of `corpus`: `path` if given (and nowhere else), $VARRNN_DATA/corpus, then data/corpus."""
+    """The folder with the files of `corpus`: `path` if given (and nowhere else), $VARRNN_DATA/..., then data/..."""
     names = list(names)
     folders = _folders(corpus, path)
     for folder in folders:

@@ -1,0 +1,152 @@
+"""Rated texts for sentiment regression, and how the authors cut them into segments (the paper's section 5.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from varrnn.errors import UserError
+
+PADDING, START, OOV = 0, 1, 2
+FIRST_RANK = 3  # the most frequent word has rank 1, hence id 4; id 3 is never used
+
+
+@dataclass
+class Reviews:
+    """Tokenised texts with one rating each; `best_rmse` is the error no predictor can beat, where it is known."""
+
+    name: str
+    texts: list[list[str]]
+    ratings: np.ndarray
+    sha256: str
+    best_rmse: float | None = None
+
+
+@dataclass
+class Segments:
+    """Reviews cut to `steps` words. Training targets are standardised by `mean` and `std`, the others raw."""
+
+    train_x: np.ndarray  # (N, T) int64, padded with zeros on the left
+    train_y: np.ndarray  # (N,) float32
+    test_x: np.ndarray
+    test_y: np.ndarray
+    mean: float
+    std: float
+    train_review: np.ndarray  # the review of each segment, an index into Reviews.texts
+    test_review: np.ndarray
+    num_words: int
+    valid_x: np.ndarray
+    valid_y: np.ndarray
+    valid_review: np.ndarray
+    best_rmse: float | None = None
+
+
+def segments(
+    reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0, test_share: float = 0.2
+) -> Segments:
+    """Shuffle the reviews, cut each into consecutive segments of `steps` words, and split 80 / 20 by segments.
+
+    `hold_out` is the share of the training REVIEWS set apart for choosing hyper-parameters: the last ones in the
+    shuffled order, which is random already. With 0 the training set is the authors'.
+    Differs: the paper names no such set, and the authors' code chose on the test curve.
+    """
+    _check(reviews, steps, max_words, hold_out, test_share)
+    ids, num_words = number_words(reviews.texts, max_words)
+    order = shuffled(len(ids))
+    x, review = cut([ids[i] for i in order], steps)
+    review = order[review]
+    y = np.asarray(reviews.ratings, np.float64)[review]
+    border = int((1 - test_share) * len(x) + 1e-9)
+    kept = border - _held_out(review[:border], hold_out)
+    if not 0 < kept <= border < len(x):
+        raise UserError(
+            f"{reviews.name}: {len(x)} segments are too few for train, held-out and test; give more reviews"
+        )
+    mean, std = _moments(reviews.name, y[:kept])
+    train, valid, test = slice(0, kept), slice(kept, border), slice(border, None)
+    return Segments(
+        train_x=x[train],
+        train_y=((y[train] - mean) / std).astype(np.float32),
+        test_x=x[test],
+        test_y=y[test].astype(np.float32),
+        mean=mean,
+        std=std,
+        train_review=review[train],
+        test_review=review[test],
+        num_words=num_words,
+        valid_x=x[valid],
+        valid_y=y[valid].astype(np.float32),
+        valid_review=review[valid],
+        # A part of a review tells less than the whole: the known best holds for uncut reviews only.
+        best_rmse=reviews.best_rmse if len(x) == len(reviews.texts) else None,
+    )
+
+
+def number_words(texts: list[list[str]], max_words: int) -> tuple[list[np.ndarray], int]:
+    """Ids by falling frequency over all reviews, a start id before each; rare words (id >= max_words) become OOV.
+
+    Returns the ids of each review and the number of embedding rows.
+    Differs: among equally frequent words the authors' order was that of a Python 2 dict; ours is first appearance.
+    """
+    counts = Counter(chain.from_iterable(texts))
+    rank = {word: i + FIRST_RANK + 1 for i, (word, _) in enumerate(counts.most_common())}
+    flat = np.fromiter((rank[word] for word in chain.from_iterable(texts)), np.int64, counts.total())
+    flat[flat >= max_words] = OOV
+    ends = np.cumsum([len(text) for text in texts])
+    ids = [np.concatenate(([START], part)) for part in np.split(flat, ends[:-1])]
+    # Three rows more than the ids need, as the authors had: they never learn anything from data.
+    return ids, min(max_words, len(rank) + FIRST_RANK + 1) + 3
+
+
+def shuffled(count: int) -> np.ndarray:
+    """The order of reviews in the authors' code: numpy's legacy generator, seed 0."""
+    return np.random.RandomState(0).permutation(count)
+
+
+def cut(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Consecutive segments of `steps` ids, the last one kept however short: (N, T), and the text of each segment.
+
+    Padding stands on the left and is an ordinary word to the network: the authors' code does not mask it.
+    """
+    pieces = [-(-len(text) // steps) for text in ids]
+    review = np.repeat(np.arange(len(ids)), pieces)
+    x = np.full((len(review), steps), PADDING, np.int64)
+    row = 0
+    for text in ids:
+        for start in range(0, len(text), steps):
+            piece = text[start : start + steps]
+            x[row, steps - len(piece) :] = piece
+            row += 1
+    return x, review
+
+
+def _held_out(review: np.ndarray, share: float) -> int:
+    """How many segments at the end belong to the last `share` of the distinct reviews."""
+    if share == 0:
+        return 0
+    first = np.flatnonzero(np.diff(review, prepend=-1))
+    count = max(1, round(share * len(first)))
+    return len(review) - int(first[-count])
+
+
+def _moments(name: str, y: np.ndarray) -> tuple[float, float]:
+    mean, std = float(y.mean()), float(y.std())  # the population's standard deviation
+    if not std > 1e-12:
+        raise UserError(f"{name}: all training ratings equal {mean:g}; there is nothing to learn")
+    return mean, std
+
+
+def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float, test_share: float) -> None:
+    if steps < 2:
+        raise UserError(f"{reviews.name}: steps={steps}; a segment needs at least 2 words (the first is the start)")
+    if max_words < FIRST_RANK + 2:
+        raise UserError(f"{reviews.name}: max_words={max_words}; ids below {FIRST_RANK + 1} are reserved, give more")
+    if not 0 <= hold_out < 1:
+        raise UserError(f"{reviews.name}: hold_out={hold_out}; must lie in [0, 1), e.g. 0.1")
+    if not 0 < test_share < 1:
+        raise UserError(f"{reviews.name}: test_share={test_share}; must lie between 0 and 1, e.g. 0.2")
+    if len(reviews.texts) < 3:
+        raise UserError(f"{reviews.name}: {len(reviews.texts)} reviews; at least 3 are needed")
