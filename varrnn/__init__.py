@@ -1,6 +1,19 @@
 """Dropout for recurrent networks as approximate Bayesian inference (Gal & Ghahramani, 2016)."""
 
+from varrnn.dropout import Dropout, Masks, mc_dropout
+from varrnn.embedding import WordEmbedding
 from varrnn.errors import UserError
+from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.version import __version__
 
-__all__ = ["UserError", "__version__"]
+__all__ = [
+    "Dropout",
+    "Masks",
+    "UserError",
+    "VariationalGRU",
+    "VariationalLSTM",
+    "VariationalRNN",
+    "WordEmbedding",
+    "__version__",
+    "mc_dropout",
+]

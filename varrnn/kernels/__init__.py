@@ -1,1 +1,1 @@
-"""Fast whole-sequence twins of varrnn.cells."""
+"""Whole-sequence forward and backward passes: the fast twins of cells.py, a file per cell."""

@@ -1,0 +1,122 @@
+"""RNN, LSTM and GRU: one readable step each, and the one time loop over them.
+
+This is the reference that the fast kernels are tested against (``fast=False``). Cells never see ``None`` masks,
+``training`` or a probability: no dropout is the mask of ones. Gates keep torch's order and layout.
+
+Shapes: x (B, I), h and c (B, H), masks of one step (gate or 1, B or 1, unit or 1).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from varrnn.dropout import Masks
+
+Activation = Callable[[Tensor], Tensor]
+State = tuple[Tensor, ...]
+
+
+class Weights(NamedTuple):
+    """W, U and the two biases of one layer and direction, laid out as in torch: gates stacked on the first axis."""
+
+    w_ih: Tensor
+    w_hh: Tensor
+    b_ih: Tensor | None = None
+    b_hh: Tensor | None = None
+
+
+def hard_sigmoid(x: Tensor) -> Tensor:
+    """The gates of the authors' Keras fork: slope 0.2 (torch's own hardsigmoid has 1/6)."""
+    return (0.2 * x + 0.5).clamp(0.0, 1.0)
+
+
+GATE_ACTIVATIONS: dict[str, Activation] = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
+CANDIDATE_ACTIVATIONS: dict[str, Activation] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
+
+
+def product(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None, gates: int) -> Tensor:
+    """(x o z) W + b for each gate: dropping a unit of x is dropping a row of W. Returns (G, B, H)."""
+    out = (x * z) @ weight.unflatten(0, (gates, -1)).transpose(1, 2)
+    return out if bias is None else out + bias.view(gates, 1, -1)
+
+
+@dataclass(frozen=True)
+class RNNCell:
+    """h_t = sigma(x_t W + h_{t-1} U + b), with x_t o z_x and h_{t-1} o z_h under dropout."""
+
+    gates: ClassVar[int] = 1
+    states: ClassVar[int] = 1
+    candidate_activation: Activation = torch.tanh
+
+    def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
+        """One time step of a simple RNN."""
+        (h,) = state
+        a = product(x, z.z_x, w.w_ih, w.b_ih, 1) + product(h, z.z_h, w.w_hh, w.b_hh, 1)
+        return (self.candidate_activation(a[0]),)
+
+
+@dataclass(frozen=True)
+class LSTMCell:
+    """The LSTM of equation non-tied-weights; one mask per gate is the same equation with masks that differ."""
+
+    gates: ClassVar[int] = 4
+    states: ClassVar[int] = 2
+    gate_activation: Activation = torch.sigmoid
+    candidate_activation: Activation = torch.tanh
+
+    def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
+        """One time step; z_c masks the memory (equation tied-weights-rnn-dropout) and scales h where it is read."""
+        h, c = state
+        a_i, a_f, a_g, a_o = product(x, z.z_x, w.w_ih, w.b_ih, 4) + product(h, z.z_h, w.w_hh, w.b_hh, 4)
+        i, f, o = self.gate_activation(a_i), self.gate_activation(a_f), self.gate_activation(a_o)
+        c = (f * c + i * self.candidate_activation(a_g)) * z.z_c[0]
+        # Differs: the output non-linearity is the candidate's in the paper's equation (tanh) and in every recipe here.
+        return o * torch.tanh(c) * z.z_c[-1], c
+
+
+@dataclass(frozen=True)
+class GRUCell:
+    """The GRU in torch's order r, z, n; ``reset_after=True`` is torch's variant, False that of Cho et al.
+
+    Masks act on the inputs of the recurrent products only: the leak u o h_{t-1} stays whole.
+    """
+
+    gates: ClassVar[int] = 3
+    states: ClassVar[int] = 1
+    gate_activation: Activation = torch.sigmoid
+    candidate_activation: Activation = torch.tanh
+    reset_after: bool = True
+
+    def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
+        """One time step; u keeps the old state (the paper's z, which here would read as a mask)."""
+        (h,) = state
+        x_r, x_u, x_n = product(x, z.z_x, w.w_ih, w.b_ih, 3)
+        h_r, h_u, h_n = product(h, z.z_h, w.w_hh, w.b_hh, 3)
+        r, u = self.gate_activation(x_r + h_r), self.gate_activation(x_u + h_u)
+        if self.reset_after:
+            h_n = r * h_n
+        else:
+            size = h.shape[-1]
+            bias = None if w.b_hh is None else w.b_hh[2 * size :]
+            h_n = product(r * h, z.z_h[-1:], w.w_hh[2 * size :], bias, 1)[0]
+        return ((1 - u) * self.candidate_activation(x_n + h_n) + u * h,)
+
+
+Cell = RNNCell | LSTMCell | GRUCell
+
+
+def at(masks: Masks, t: int) -> Masks:
+    """The masks of step t: a time axis of size 1 means the same mask at every step."""
+    return Masks(*(z[t if z.shape[0] > 1 else 0] for z in masks))
+
+
+def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks) -> State:
+    """Run the cell over x (T, B, I). Returns every h_t, and every c_t for an LSTM, as (T, B, H)."""
+    history = []
+    for t in range(x.shape[0]):
+        state = cell.step(x[t], state, w, at(masks, t))
+        history.append(state)
+    return tuple(torch.stack(steps) for steps in zip(*history))

@@ -1,0 +1,172 @@
+"""Section 4 of the paper: which units are dropped, and over what a mask is shared.
+
+Sharing is broadcasting. Every mask has axes (time, gate, batch, unit), and an axis over which the mask is shared has
+size 1: "the same mask at every step" is a time axis of 1, "tied" is a gate axis of 1. No dropout is the mask of ones.
+
+Names of the probabilities elsewhere: p_E / p_W / p_U / p_y are dropout_x / _i / _h / _o in the authors' Lua code and
+p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probability of DROPPING.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+CELL_SCALINGS = ("read", "step", "inverted")
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Drop probabilities of word types (E), layer inputs (W), recurrent states (U), memory (c) and outputs (y).
+
+    ``per_step`` draws a new mask at every time step (Zaremba et al.); ``per_gate`` draws one for every gate ("untied").
+    """
+
+    p_E: float = 0.0
+    p_W: float = 0.0
+    p_U: float = 0.0
+    p_c: float = 0.0
+    p_y: float = 0.0
+    per_step: bool = False
+    per_gate: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("p_"):
+                check_probability(field.name, value)
+            elif not isinstance(value, bool):
+                raise TypeError(f"{field.name}={value!r} must be True or False")
+
+    @classmethod
+    def none(cls) -> "Dropout":
+        """The deterministic LSTM of equation non-tied-weights."""
+        return cls()
+
+    @classmethod
+    def naive(cls, p: float) -> "Dropout":
+        """Zaremba et al.: inputs and outputs, sampled anew every time step (equation tied-weights-naive-dropout)."""
+        return cls(p_W=p, p_y=p, per_step=True)
+
+    @classmethod
+    def moon(cls, p: float, p_E: float = 0.0) -> "Dropout":
+        """Moon et al.: the internal cell is masked (equation tied-weights-rnn-dropout), inputs and outputs too."""
+        return cls(p_E=p_E, p_W=p, p_c=p, p_y=p)
+
+    @classmethod
+    def variational(
+        cls, *, p_W: float = 0.0, p_U: float = 0.0, p_E: float = 0.0, p_y: float = 0.0, tied: bool = True
+    ) -> "Dropout":
+        """The paper's variant: masks repeated at all time steps (equation tied-weights-dropout; untied: per gate)."""
+        return cls(p_E=p_E, p_W=p_W, p_U=p_U, p_y=p_y, per_gate=not tied)
+
+    def for_layers(self) -> "Dropout":
+        """The part that recurrent layers apply: p_E belongs to WordEmbedding, p_y to whatever reads the last layer."""
+        return replace(self, p_E=0.0, p_y=0.0)
+
+
+def check_probability(name: str, value: float) -> None:
+    """Refuse what is not a drop probability; p = 1 would drop everything and has no inverse scaling."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}={value!r} must be a number in [0, 1): the probability of dropping")
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name}={value!r} is outside [0, 1): it is the probability of DROPPING a unit")
+
+
+class Masks(NamedTuple):
+    """The masks of one layer in one direction, axes (time, gate, batch, unit), size 1 where shared.
+
+    The time axis counts the steps that the direction takes: a reverse direction takes its first at the last input.
+    ``z_c`` has no gates; its gate axis tells the mask on the memory c_t (index 0) from the factor on h_t where it is
+    read (index 1).
+    """
+
+    z_x: Tensor
+    z_h: Tensor
+    z_c: Tensor
+
+
+def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
+    """One mask with inverted scaling: 0 with probability p, else 1/(1-p), so that its mean is one."""
+    return torch.empty(shape, **where).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
+
+
+def ones(**where) -> Tensor:
+    """No dropout: the mask of ones, shared over every axis."""
+    return torch.ones(1, 1, 1, 1, **where)
+
+
+def sample(
+    dropout: Dropout,
+    gates: int,
+    batch_size: int,
+    input_size: int,
+    hidden_size: int,
+    steps: int | None = None,
+    generator: torch.Generator | None = None,
+    cell_scaling: str = "read",
+    **where,
+) -> Masks:
+    """Draw z_x, z_h and z_c of one layer: one draw per sequence, held over its steps unless ``per_step``."""
+    if dropout.per_step and steps is None:
+        raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
+    shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, batch_size)
+    one = ones(**where)
+    z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else one
+    z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else one
+    if not dropout.p_c:
+        return Masks(z_x, z_h, one)
+    z_c = bernoulli((shape[0], 1, batch_size, hidden_size), dropout.p_c, generator, **where)
+    return Masks(z_x, z_h, scale_cell(z_c, dropout.p_c, cell_scaling))
+
+
+def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
+    """Moon's mask, as a factor on c_t and a factor on h_t (stacked on the gate axis).
+
+    Differs: the paper's c_t = c_t o z_c does not say how the mean is kept. A factor 1/(1-p) on c at every step makes
+    the memory explode ("inverted"); (1-p) at test makes it forget within two steps ("step"). A 0/1 mask is idempotent:
+    it drops whole units, so the mean is kept by scaling h where it is READ ("read").
+    """
+    if cell_scaling == "inverted":
+        return torch.cat([z_c, torch.ones_like(z_c)], dim=1)
+    kept = z_c * (1.0 - p_c)
+    return torch.cat([kept, z_c if cell_scaling == "read" else torch.ones_like(z_c)], dim=1)
+
+
+def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Masks:
+    """The dropout approximation: every mask replaced by its mean, which is one with inverted scaling."""
+    one = ones(**where)
+    if cell_scaling != "step" or not dropout.p_c:
+        return Masks(one, one, one)
+    return Masks(one, one, torch.cat([one * (1.0 - dropout.p_c), one], dim=1))
+
+
+class MaskedModule(nn.Module):
+    """A module that draws masks by itself while it trains or under ``mc_dropout``, and never keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mc_dropout_on = False
+
+    @property
+    def masks_on(self) -> bool:
+        return self.training or self.mc_dropout_on
+
+
+@contextmanager
+def mc_dropout(model: nn.Module) -> Iterator[nn.Module]:
+    """Keep the masks on in eval (MC dropout): each call inside samples another function from q(omega).
+
+    Only modules of this package change (modules with ``mc_dropout_on``), and they are put back afterwards.
+    """
+    before = {module: module.mc_dropout_on for module in model.modules() if isinstance(module, MaskedModule)}
+    try:
+        for module in before:
+            module.mc_dropout_on = True
+        yield model
+    finally:
+        for module, was_on in before.items():
+            module.mc_dropout_on = was_on

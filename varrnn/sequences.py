@@ -1,0 +1,78 @@
+"""One view of what torch's layers accept: batched, batch first, unbatched or packed sequences, as (T, B, ...) steps."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+
+@dataclass
+class Sequences:
+    """The input as (T, B, I), and the way back. Packed sequences are padded at their end and keep the caller's order.
+
+    A padded step comes after the end of its sequence, in either direction, so nothing that is returned depends on it.
+    """
+
+    steps: Tensor
+    batch_first: bool
+    batched: bool = True
+    packed: PackedSequence | None = None
+    lengths: Tensor | None = None  # (B,) of packed sequences, on the CPU
+
+    @classmethod
+    def read(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int) -> "Sequences":
+        """Bring the input into (T, B, I)."""
+        if isinstance(x, PackedSequence):
+            steps, lengths = pad_packed_sequence(x)
+            sequences = cls(steps, batch_first, packed=x, lengths=lengths)
+        elif x.dim() == 2:
+            sequences = cls(x.unsqueeze(1), batch_first, batched=False)
+        elif x.dim() == 3:
+            sequences = cls(x.transpose(0, 1) if batch_first else x, batch_first)
+        else:
+            raise ValueError(f"the input has {x.dim()} axes; give (T, I), (T, B, I) or with batch_first (B, T, I)")
+        if sequences.steps.shape[-1] != input_size:
+            raise ValueError(f"the input has {sequences.steps.shape[-1]} features; this layer has {input_size=}")
+        if sequences.steps.shape[0] == 0:
+            raise ValueError("the input has no time steps; give at least one")
+        return sequences
+
+    @property
+    def batch_size(self) -> int:
+        return self.steps.shape[1]
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Reverse every sequence within its own length; turning twice gives the sequences back."""
+        if self.lengths is None:
+            return x.flip(0)
+        lengths = self.lengths.to(x.device, non_blocking=True)
+        t = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
+        index = torch.where(t < lengths, lengths - 1 - t, t)
+        return x.gather(0, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+
+    def last(self, history: Tensor) -> Tensor:
+        """The state after each sequence's last step, (B, H)."""
+        if self.lengths is None:
+            return history[-1]
+        last = (self.lengths - 1).to(history.device, non_blocking=True)
+        return history.gather(0, last.view(1, -1, 1).expand(1, -1, history.shape[-1]))[0]
+
+    def read_state(self, h: Tensor) -> Tensor:
+        """A state is (layers, B, H), or (layers, H) with unbatched input."""
+        return h if self.batched else h.unsqueeze(1)
+
+    def restore_state(self, h: Tensor) -> Tensor:
+        """The way back of ``read_state``."""
+        return h if self.batched else h.squeeze(1)
+
+    def restore(self, out: Tensor) -> Tensor | PackedSequence:
+        """Bring outputs (T, B, H) into the form of the input."""
+        if self.packed is None:
+            return (out.transpose(0, 1) if self.batch_first else out) if self.batched else out.squeeze(1)
+        assert self.lengths is not None
+        order, lengths = self.packed.sorted_indices, self.lengths
+        if order is not None:
+            out, lengths = out.index_select(1, order), lengths.sort(descending=True).values
+        data = pack_padded_sequence(out, lengths).data
+        return PackedSequence(data, self.packed.batch_sizes, order, self.packed.unsorted_indices)

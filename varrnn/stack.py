@@ -1,0 +1,172 @@
+"""A stack of recurrent layers under the paper's masks; layers.py names its three kinds."""
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from varrnn import dropout as rules
+from varrnn.cells import Cell, State, Weights, unroll
+from varrnn.dropout import Dropout, MaskedModule, Masks
+from varrnn.sequences import Sequences
+
+
+class RecurrentLayers(MaskedModule):
+    """A stack of recurrent layers with the same network units dropped at each time step (section 4 of the paper).
+
+    In train() each call draws new masks, one per sequence; in eval() the masks are ones (the dropout approximation).
+    ``sample_masks`` and ``masks=`` give them into the caller's hands.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float | Dropout,
+        bidirectional: bool,
+        fast: bool = True,
+        cell_scaling: str = "read",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.cell, self.cell_scaling = cell, cell_scaling
+        if min(input_size, hidden_size, num_layers) < 1:
+            raise ValueError(f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}: all from 1")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
+        self.dropout = self._check(dropout)
+        for index in range(num_layers * self.directions):
+            for name, shape in zip(self._names(index), self._shapes(index)):
+                self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """U(-1/sqrt(H), 1/sqrt(H)) for everything, as torch does."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        hx: Any = None,
+        masks: Masks | tuple[Masks, ...] | None = None,
+    ) -> tuple[Any, Any]:
+        """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
+        sequences = Sequences.read(x, self.batch_first, self.input_size)
+        hidden = self._initial(hx, sequences)
+        drawn = self._masks(masks, sequences)
+        out, finals = sequences.steps, []
+        for layer in range(self.num_layers):
+            outputs = []
+            for index in range(layer * self.directions, (layer + 1) * self.directions):
+                backwards = index % self.directions == 1
+                state = tuple(h[index] for h in hidden)
+                history = self._run(sequences.turn(out) if backwards else out, state, index, drawn[index])
+                finals.append(tuple(sequences.last(h) for h in history))
+                outputs.append(sequences.turn(history[0]) if backwards else history[0])
+            out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
+        final = tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
+        return sequences.restore(out), final if self.cell.states > 1 else final[0]
+
+    def sample_masks(
+        self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Masks, ...]:
+        """Draw the masks of one function from q(omega), on the parameters' device and dtype."""
+        return tuple(
+            rules.sample(
+                self.dropout,
+                self.cell.gates,
+                batch_size,
+                self._shapes(index)[0][1],
+                self.hidden_size,
+                steps,
+                generator,
+                self.cell_scaling,
+                **self._where(),
+            )
+            for index in range(self.num_layers * self.directions)
+        )
+
+    def ones_masks(self) -> tuple[Masks, ...]:
+        """The masks of the dropout approximation: ones."""
+        one = rules.approximation(self.dropout, self.cell_scaling, **self._where())
+        return (one,) * (self.num_layers * self.directions)
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do; here because code written for torch's layers calls it."""
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _run(self, x: Tensor, state: State, index: int, masks: Masks) -> State:
+        return unroll(self.cell, x, state, self._weights(index), masks)
+
+    def _weights(self, index: int) -> Weights:
+        return Weights(*(getattr(self, name) for name in self._names(index)))
+
+    def _names(self, index: int) -> list[str]:
+        layer, direction = divmod(index, self.directions)
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
+        return [f"{kind}_l{layer}{'_reverse' if direction else ''}" for kind in kinds]
+
+    def _shapes(self, index: int) -> list[tuple[int, ...]]:
+        rows = self.cell.gates * self.hidden_size
+        columns = self.input_size if index < self.directions else self.hidden_size * self.directions
+        return [(rows, columns), (rows, self.hidden_size), (rows,), (rows,)]
+
+    def _where(self) -> dict[str, Any]:
+        weight = self.weight_hh_l0
+        return {"device": weight.device, "dtype": weight.dtype}
+
+    def _check(self, dropout: float | Dropout) -> Dropout:
+        if not isinstance(dropout, Dropout):
+            rules.check_probability("dropout", dropout)
+            dropout = Dropout.variational(p_W=dropout, p_U=dropout)
+        name = type(self).__name__
+        if dropout.p_c and self.cell.states < 2:
+            raise ValueError(f"{name}: dropout on the memory (p_c={dropout.p_c}) needs an LSTM; use it or set p_c=0")
+        if dropout.p_E or dropout.p_y:
+            warnings.warn(
+                f"{name} applies p_W, p_U and p_c only; p_E={dropout.p_E} belongs to WordEmbedding, p_y={dropout.p_y} "
+                "to what reads the output. Pass dropout.for_layers() to say that you know.",
+                stacklevel=4,
+            )
+        return dropout
+
+    def _initial(self, hx: Any, sequences: Sequences) -> State:
+        shape = (self.num_layers * self.directions, sequences.batch_size, self.hidden_size)
+        if hx is None:
+            zero = sequences.steps.new_zeros(shape)
+            return (zero,) * self.cell.states
+        given = tuple(hx) if self.cell.states > 1 else (hx,)
+        state = tuple(sequences.read_state(h) for h in given)
+        if len(state) != self.cell.states or any(tuple(h.shape) != shape for h in state):
+            shapes = [tuple(h.shape) for h in given]
+            raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {self.cell.states} of {shape}")
+        return state
+
+    def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
+        if masks is None:
+            if self.masks_on:
+                return self.sample_masks(sequences.batch_size, sequences.steps.shape[0])
+            return self.ones_masks()
+        if isinstance(masks, Masks):
+            masks = (masks,)
+        if len(masks) != self.num_layers * self.directions:
+            raise ValueError(
+                f"{type(self).__name__}: {len(masks)} masks for {self.num_layers} layers x {self.directions} directions"
+            )
+        return tuple(masks)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, dropout={self.dropout}"
