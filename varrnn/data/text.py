@@ -1,0 +1,60 @@
+"""A user's own text for language modelling: three files, words between white space, a sentence per line."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from varrnn.data import files
+from varrnn.data.corpus import EOS, UNK, Corpus, encode, replace_rare, split_lines
+from varrnn.errors import UserError
+
+
+def load(train: str, valid: str, test: str, min_count: int | None = None) -> Corpus:
+    """Read the three splits; words seen fewer than `min_count` times in train become `<unk>` everywhere.
+
+    By default a training text that holds `<unk>` counts as prepared and stays as it is (1); any other one loses the
+    words that occur once (2), since otherwise nothing could be learnt about unseen words.
+    """
+    paths = [_path(split, path) for split, path in (("train", train), ("valid", valid), ("test", test))]
+    contents = [files.read(path) for path in paths]
+    splits = [_tokens(path, content) for path, content in zip(paths, contents)]
+    if min_count is None:
+        min_count = 1 if UNK in splits[0] else 2
+    _check_unseen(splits, min_count)
+    sums = {split: files.sha256_of(content) for split, content in zip(("train", "valid", "test"), contents)}
+    sums["min_count"] = str(min_count)
+    return encode("text", replace_rare(splits, min_count), files.sha256_of_files(sums))
+
+
+def _path(split: str, path: str) -> Path:
+    if not path:
+        raise UserError(f"task.{split} is not set; task=text needs task.train=FILE task.valid=FILE task.test=FILE")
+    return Path(path).expanduser()
+
+
+def _tokens(path: Path, content: bytes) -> list[str]:
+    text = files.decode(path, content)
+    tokens = split_lines(text if text.endswith("\n") else text + "\n")
+    if len(tokens) < 2 or set(tokens) == {EOS}:
+        raise UserError(f"{path}: no words in it; give a text")
+    return tokens
+
+
+def _check_unseen(splits: list[list[str]], min_count: int) -> None:
+    """Unseen words need an `<unk>` that training has seen, or their probability would be arbitrary."""
+    known = set(splits[0])
+    unseen = [word for split in splits[1:] for word in split if word not in known]
+    if not unseen:
+        return
+    some = ", ".join(sorted(set(unseen))[:5])
+    if UNK not in replace_rare(splits[:1], min_count)[0]:
+        raise UserError(
+            f"{len(set(unseen))} words of valid and test do not occur in train ({some}, ...), and train has no {UNK}; "
+            f"set task.min_count=2 so that rare words become {UNK}, or put {UNK} into the files"
+        )
+    share = len(unseen) / (len(splits[1]) + len(splits[2]))
+    warnings.warn(
+        f"{share:.1%} of the words of valid and test do not occur in train ({some}, ...) and count as {UNK}",
+        stacklevel=3,
+    )
