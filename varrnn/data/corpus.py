@@ -44,7 +44,7 @@ def split_lines(text: str) -> list[str]:
 def replace_rare(splits: Sequence[list[str]], min_count: int) -> list[list[str]]:
     """Words seen fewer than `min_count` times in train become `<unk>`, in all three splits."""
     counts = Counter(splits[0])
-    kept = {word for word, count in counts.items() if count >= min_count}
+    kept = {word for word, count in counts.items() if count >= min_count} | {EOS}
     return [[word if word in kept else UNK for word in split] for split in splits]
 
 

@@ -1,0 +1,116 @@
+"""Where files are looked for, that they are checked, and a cache that is never trusted."""
+
+import numpy as np
+import pytest
+
+from varrnn.data import cache, cornell, files, ptb
+from varrnn.errors import UserError
+
+SPLITS = {"ptb.train.txt": b"a b <unk>\nb a\n", "ptb.valid.txt": b"b\n", "ptb.test.txt": b"a a\n"}
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("VARRNN_DATA", str(tmp_path / "named"))
+    monkeypatch.setattr(files, "project_data", lambda: tmp_path / "data")
+
+
+@pytest.fixture
+def small_ptb(tmp_path, monkeypatch):
+    """A stand-in of three short files with their own sums."""
+    folder = tmp_path / "named" / "ptb"
+    folder.mkdir(parents=True)
+    for name, content in SPLITS.items():
+        (folder / name).write_bytes(content)
+    monkeypatch.setattr(ptb, "SHA256", {name: files.sha256_of(content) for name, content in SPLITS.items()})
+    monkeypatch.setattr(ptb, "TOKENS", {"ptb.train.txt": 7, "ptb.valid.txt": 2, "ptb.test.txt": 3})
+    return folder
+
+
+def test_named_folder_then_variable_then_data(small_ptb, tmp_path, monkeypatch):
+    assert ptb.load().words == ["a", "b", "<unk>", "<eos>"]
+    assert ptb.load(str(small_ptb)).train.tolist() == ptb.load(str(small_ptb.parent)).train.tolist()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "named" / "ptb").rename(tmp_path / "data" / "ptb")
+    assert ptb.load().test.tolist() == [0, 0, 3]
+    monkeypatch.delenv("VARRNN_DATA")
+    assert ptb.load().test.tolist() == [0, 0, 3]
+    with pytest.raises(UserError, match=r"task\.path=.*named.*get_data\.py ptb"):
+        ptb.load(str(tmp_path / "named"))
+
+
+def test_nothing_anywhere_lists_the_places_and_the_ways_out(tmp_path):
+    with pytest.raises(UserError) as error:
+        cornell.load()
+    for part in (str(tmp_path / "named/cornell"), str(tmp_path / "data/cornell"), "get_data.py cornell", "VARRNN_DATA"):
+        assert part in str(error.value)
+
+
+def test_a_changed_file_is_refused_with_both_sums(small_ptb):
+    ptb.load()
+    (small_ptb / "ptb.valid.txt").write_bytes(b"c\n")
+    with pytest.raises(UserError) as error:
+        ptb.load()
+    found, expected = files.sha256_of(b"c\n"), files.sha256_of(SPLITS["ptb.valid.txt"])
+    assert "ptb.valid.txt" in str(error.value) and found in str(error.value) and expected in str(error.value)
+
+
+def entries(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix == ".npz")
+
+
+def test_the_cache_lies_beside_the_data_and_is_used(small_ptb, monkeypatch):
+    first = ptb.load()
+    assert len(entries(small_ptb)) == 1
+    monkeypatch.setattr(ptb, "_build", lambda *_: pytest.fail("not cached"))
+    second = ptb.load()
+    assert np.array_equal(first.train, second.train) and first.words == second.words
+
+
+def test_a_read_only_folder_is_left_alone(small_ptb, tmp_path):
+    small_ptb.chmod(0o555)
+    try:
+        ptb.load()
+        assert not entries(small_ptb) and len(entries(tmp_path / "user")) == 1
+    finally:
+        small_ptb.chmod(0o755)
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "flipped", "foreign", "text"])
+def test_a_broken_entry_is_rebuilt(small_ptb, damage):
+    expected = ptb.load()
+    (entry,) = entries(small_ptb)
+    content = bytearray(entry.read_bytes())
+    if damage == "foreign":  # a well-formed entry with other contents, and the old sum
+        with np.load(entry) as kept:
+            arrays = dict(kept)
+        arrays["train"] = arrays["train"][::-1]
+        np.savez(entry, **arrays)
+    else:
+        content[len(content) // 3] ^= 0xFF
+        new = {"empty": b"", "short": entry.read_bytes()[:200], "flipped": bytes(content), "text": b"hello"}
+        entry.write_bytes(new[damage])
+    assert ptb.load().train.tolist() == expected.train.tolist()
+    assert ptb.load().words == expected.words
+
+
+def test_no_place_for_a_cache_is_no_error(small_ptb, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    small_ptb.chmod(0o555)
+    try:
+        assert ptb.load().words[0] == "a"
+    finally:
+        small_ptb.chmod(0o755)
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(np, "savez", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
+    assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_strings_survive_packing():
+    words = ["a", "é", "<unk>", "'s"]
+    assert cache.unpack(cache.pack(words)) == words
