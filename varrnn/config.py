@@ -82,7 +82,9 @@ def check(config: Config) -> None:
     values = leaves(config)
     for key, allowed in ALLOWED.items():
         if values[key] not in allowed:
-            raise UserError(f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}")
+            raise UserError(
+                f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}"
+            )
     for key, least in AT_LEAST.items():
         if values[key] < least:
             raise UserError(f"{key}={values[key]}: must be at least {least}")

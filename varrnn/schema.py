@@ -49,7 +49,9 @@ class Optim:
     decay: float = option(1.0, "after epoch max_epoch + 1 the learning rate is divided by this every epoch")
     max_epoch: int = option(1000, "epochs 1 to max_epoch + 1 run at the full learning rate")
     clip: float = option(5.0, "largest allowed global gradient norm; 0 never clips")
-    weight_decay: float = option(0.0, "sgd: parameters are multiplied by 1 - weight_decay; adam: weight_decay * sum w^2")
+    weight_decay: float = option(
+        0.0, "sgd: parameters are multiplied by 1 - weight_decay; adam: weight_decay * sum w^2"
+    )
     decay_rule: str = option("all", "what weight decay reaches: all parameters, or one_gate (the Keras fork's fault)")
 
 
@@ -111,10 +113,21 @@ class Config:
     threads: int = option(0, "CPU threads; 0 leaves the choice to torch")
     progress: bool = option(True, "show progress bars when the output is a terminal")
     runs_root: str = option("runs", "folder that holds all runs")
-    run_dir: str | None = option(None, "this run's folder; default: made from the choices, the differences and the seed")
+    run_dir: str | None = option(
+        None, "this run's folder; default: made from the choices, the differences and the seed"
+    )
 
 
 TASKS = {"language_model": LanguageModel}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
-NOT_IDENTITY = ("device", "threads", "progress", "runs_root", "run_dir", "mc", "train.log_every", "train.checkpoint_minutes")
+NOT_IDENTITY = (
+    "device",
+    "threads",
+    "progress",
+    "runs_root",
+    "run_dir",
+    "mc",
+    "train.log_every",
+    "train.checkpoint_minutes",
+)
 CHOICES = ("task", "size", "model", "cell", "protocol")

@@ -1,1 +1,74 @@
-"""What a task brings to the one training loop: batches, loss and metric."""
+"""What a task brings to the one training loop: its data, network, loss and metrics. The loop knows none of them.
+
+A task is an object with the attributes and methods of `Task`. Metrics are flat names with numbers; the names are the
+columns of log.csv and the keys of summary.json.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from varrnn import schema
+from varrnn.model import SequenceModel
+
+Numbers = dict[str, float]
+Tick = Callable[[int], None]
+
+
+class Step(NamedTuple):
+    """One training step: what is minimised, what is shown (a mean, without penalties), and the state to carry on."""
+
+    objective: Tensor
+    measured: Tensor
+    state: Any
+
+
+class Task(Protocol):
+    """What the training loop asks of a task."""
+
+    name: str
+    sha256: str  # of the data
+    updates: int  # per epoch
+    score: str | None  # the validation metric that chooses the best epoch; lower is better; None: there is none
+    keeps_batches: bool  # does the record keep the loss of every update?
+
+    def model(self, config: schema.Config) -> SequenceModel:
+        """The network, initialised from config.seed, on the task's device."""
+
+    def words(self, update: int) -> int:
+        """How many words an update reads, for words per second."""
+
+    def loss(
+        self, model: SequenceModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
+    ) -> Step:
+        """The loss of one update, with masks drawn from the generator."""
+
+    def train_metrics(self, mean_measured: float) -> Numbers:
+        """The epoch's mean of `measured` in the task's own words."""
+
+    def epoch_metrics(self, model: SequenceModel, epoch: int) -> Numbers:
+        """What is measured at the end of every epoch. A metric that is due only now and then is left out elsewhere."""
+
+    def final_metrics(self, model: SequenceModel) -> Numbers:
+        """What is measured once, on the last and on the best epoch's parameters."""
+
+    def mc(self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
+        """MC dropout: metrics, and further entries of the summary. May stop and go on through a file in `folder`."""
+
+    def reference_metrics(self) -> Numbers:
+        """Yardsticks computed from the data alone."""
+
+    def headline(self, row: Numbers) -> str:
+        """An epoch in a few words."""
+
+
+def build(config: schema.Config, device: torch.device) -> Task:
+    """The task that the config describes, its data loaded."""
+    if isinstance(config.task, schema.LanguageModel):
+        from varrnn.tasks.language_model import LanguageModelTask
+
+        return LanguageModelTask.load(config.task, device)
+    raise TypeError(f"no task for {type(config.task).__name__}")

@@ -1,0 +1,20 @@
+"""The one entry: `python run.py model=variational_untied experiment=ptb_medium`; `--help` lists groups and keys."""
+
+import hydra
+from omegaconf import DictConfig
+
+from varrnn import config, runs
+from varrnn.explain import one_line_errors
+
+config.register()
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="config")
+def main(composed: DictConfig) -> None:
+    """Compose -> dataclasses -> run."""
+    runs.run(config.to_config(composed))
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()

@@ -1,0 +1,96 @@
+"""A run's folder: written atomically, locked against a second start, refused when the config has changed."""
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from varrnn.errors import UserError
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """A temporary name to write to; it becomes `file` only when everything is on the disk."""
+    temporary = file.with_name(f".{file.name}.part")
+    try:
+        yield temporary
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise unwritable(file, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def unwritable(file: Path, error: OSError) -> UserError:
+    """One clear line for a full disk or a folder that may not be written."""
+    hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder with runs_root="
+    return UserError(f"{file}: cannot be written ({error.strerror or error}); {hint} and start the same command again")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a text file in one step."""
+    with replacing(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def save(state: dict[str, Any], file: Path) -> None:
+    """Replace a checkpoint in one step, so that a kill at any moment leaves the old or the new one."""
+    with replacing(file) as temporary:
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:  # torch wraps a full disk in its own words
+            raise OSError(errno.ENOSPC, f"writing stopped: {str(error).splitlines()[0]}") from error
+
+
+def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint; nothing in it is ever executed."""
+    try:
+        return torch.load(file, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{file}: not a readable checkpoint ({reason}); remove it to start again") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep two starts on one folder apart. The lock is the kernel's: it frees itself when the process dies."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("w")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder}: another process is running here; wait for it, or choose run_dir=") from error
+        yield
+
+
+def refuse_changes(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    """A folder belongs to one config: show what differs instead of mixing two runs."""
+    lines = [
+        f"  {key}: {saved.get(key)} there, {asked.get(key)} asked for"
+        for key in sorted(saved.keys() | asked.keys())
+        if saved.get(key) != asked.get(key)
+    ]
+    if lines:
+        raise UserError("\n".join([f"{folder} holds a run with another config:", *lines, "choose another run_dir="]))
+
+
+def fingerprint(model: torch.nn.Module) -> str:
+    """A hash of all parameters: which trained model a saved evaluation belongs to."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

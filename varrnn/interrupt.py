@@ -1,0 +1,49 @@
+"""Ctrl-C, a scheduler's pre-emption or a time limit: save first, then stop."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Stopped(KeyboardInterrupt):
+    """The run was asked to stop and everything is saved. Not an Exception: it must end a sweep too."""
+
+    def __init__(self, signum: int, message: str) -> None:
+        super().__init__(message)
+        self.signum = signum
+
+
+class Interrupts:
+    """Inside this context a signal only sets `asked`; the loop looks at it and calls `leave` when it has saved."""
+
+    def __init__(self) -> None:
+        self.asked: int | None = None
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self.previous = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self.previous.items():
+            signal.signal(signum, handler)
+        self.previous = {}
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.asked is not None and signum == signal.SIGINT:  # the second Ctrl-C does not wait
+            raise KeyboardInterrupt
+        self.asked = signum
+
+    def leave(self, message: str) -> None:
+        """Hand the signal to whoever listened before (a launcher that requeues the job), then stop."""
+        signum = self.asked
+        assert signum is not None
+        before = self.previous.get(signum)
+        self.__exit__()
+        if callable(before) and before is not signal.default_int_handler:
+            before(signum, None)
+        raise Stopped(signum, message)

@@ -1,0 +1,144 @@
+"""MC dropout for language models: average the PROBABILITIES of many mask samples (eq. approx_predictive)."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from varrnn import seeds
+from varrnn.evaluate import safe_exp, target_log_probabilities, window_steps
+from varrnn.model import ModelMasks, SequenceModel, join_masks
+
+STATE = ("done", "position", "pass_rows", "log_sums", "fresh", "state", "curve", "partial_curve")
+GROUPS = 20  # sample i belongs to group i % GROUPS; leaving out one group at a time gives the standard error
+CURVE = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+
+@dataclass
+class MonteCarlo:
+    """Samples are rows of one batch; one pass reads the whole text with its rows' masks held fixed.
+
+    Only the target's log-probability is kept: per group and position the log of the summed probabilities, in float64,
+    so memory does not grow with the number of samples. `advance` does one window, and the whole state can be saved
+    between any two.
+    """
+
+    model: SequenceModel
+    text: Tensor  # (N,)
+    seed: int
+    word_dropout: bool
+    rows: int
+    memory_mb: int
+    done: int = 0  # samples of finished passes
+    position: int = 0  # in the pass under way
+    pass_rows: int = 0
+    log_sums: Tensor = field(init=False)  # (GROUPS, N - 1), log of summed probabilities of finished passes
+    fresh: Tensor = field(init=False)  # the same, of the pass under way
+    state: Any = None
+    curve: dict[int, float] = field(default_factory=dict)  # samples -> summed log of the mean probability
+    partial_curve: dict[int, float] = field(default_factory=dict)
+    _masks: ModelMasks | None = None
+
+    def __post_init__(self) -> None:
+        shape = (GROUPS, len(self.text) - 1)
+        self.log_sums = torch.full(shape, -math.inf, dtype=torch.float64, device=self.text.device)
+        self.fresh = self.log_sums.clone()
+
+    @torch.no_grad()
+    def advance(self, samples: int) -> int:
+        """One window of the pass under way (or of the next, up to `samples` in all); returns the samples x words done."""
+        if self.position == 0:
+            self.pass_rows = min(self.rows, samples - self.done)
+            self.partial_curve = {k: 0.0 for k in CURVE if self.done < k <= self.done + self.pass_rows}
+            self._masks = None
+        steps = window_steps(self.pass_rows, self.model.output.out_features, self.memory_mb)
+        words = self.text[self.position : self.position + steps + 1].unsqueeze(1).expand(-1, self.pass_rows)
+        read, self.state = self.model.hidden(words[:-1], self.state, self._window_masks(len(words) - 1))
+        self._add(target_log_probabilities(self.model, read, words[1:]))
+        self.position += len(words) - 1
+        if self.position == len(self.text) - 1:
+            self._finish_pass()
+        return (len(words) - 1) * words.shape[1]
+
+    def _window_masks(self, steps: int) -> ModelMasks:
+        """Drawn once per pass; variants that draw at every step get new masks for each window instead."""
+        per_step = self.model.dropout.per_step
+        if self._masks is None or per_step:
+            self._masks = sample_rows(
+                self.model,
+                range(self.done, self.done + self.pass_rows),
+                self.seed,
+                self.word_dropout,
+                steps if per_step else None,
+                self.position if per_step else 0,
+            )
+        return self._masks
+
+    def _add(self, log_p: Tensor) -> None:
+        """Account for a window's log-probabilities (W, rows)."""
+        here = slice(self.position, self.position + len(log_p))
+        for group in range(GROUPS):
+            mine = log_p[:, (group - self.done) % GROUPS :: GROUPS]
+            if mine.shape[1]:
+                self.fresh[group, here] = mine.logsumexp(1)
+        if self.partial_curve:
+            before = self.log_sums[:, here].logsumexp(0)  # (W,)
+            summed = torch.logaddexp(before.unsqueeze(1), log_p.logcumsumexp(1))  # (W, rows)
+            for samples in self.partial_curve:
+                column = summed[:, samples - self.done - 1]
+                self.partial_curve[samples] += float(column.sum()) - len(column) * math.log(samples)
+
+    def _finish_pass(self) -> None:
+        self.log_sums = torch.logaddexp(self.log_sums, self.fresh)
+        self.fresh.fill_(-math.inf)
+        self.curve |= self.partial_curve
+        self.done += self.pass_rows
+        self.position, self.state, self._masks = 0, None, None
+
+    @property
+    def progress(self) -> int:
+        """Samples x words of the pass under way."""
+        return self.position * self.pass_rows
+
+    def result(self) -> tuple[float, float]:
+        """Perplexity of the averaged probabilities over the finished passes, and its standard error (jackknife)."""
+        positions = self.log_sums.shape[1]
+        mean = float(self.log_sums.logsumexp(0).sum()) / positions - math.log(self.done)
+        sizes = [len(range(group, self.done, GROUPS)) for group in range(GROUPS)]
+        used = [group for group in range(GROUPS) if sizes[group]]
+        if len(used) < 2:
+            return safe_exp(-mean), math.nan
+        left_out = []
+        for group in used:
+            others = [other for other in used if other != group]
+            rest = self.log_sums[others].logsumexp(0).sum() / positions
+            left_out.append(float(rest) - math.log(self.done - sizes[group]))
+        centre = sum(left_out) / len(left_out)
+        variance = (len(used) - 1) / len(used) * sum((x - centre) ** 2 for x in left_out)
+        return safe_exp(-mean), safe_exp(-mean) * math.sqrt(variance)
+
+    def curve_ppl(self) -> dict[str, list[float]]:
+        """Perplexity against the number of samples: 1, 2, 5, ..."""
+        samples = sorted(self.curve)
+        positions = self.log_sums.shape[1]
+        return {"samples": list(samples), "ppl": [safe_exp(-self.curve[k] / positions) for k in samples]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a later start needs, masks excepted: they are drawn again from their seeds."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        for name in STATE:
+            setattr(self, name, state[name])
+
+
+def sample_rows(
+    model: SequenceModel, samples: range, seed: int, word_dropout: bool, steps: int | None = None, window: int = 0
+) -> ModelMasks:
+    """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in."""
+    device = model.output.weight.device
+    draws = (seeds.generator(device, seeds.MONTE_CARLO, seed, i, window) for i in samples)
+    return join_masks([model.sample_text_masks(1, word_dropout, steps, draw) for draw in draws])

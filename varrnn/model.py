@@ -1,0 +1,113 @@
+"""Embedding -> recurrent layers -> output: the one network behind every table and figure."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli
+from varrnn.embedding import WordEmbedding
+from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
+
+LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU, "rnn": VariationalRNN}
+
+
+class ModelMasks(NamedTuple):
+    """One realisation of all random weights: word mask, the layers' masks, output mask (time or 1, B or 1, H or 1)."""
+
+    words: Tensor
+    layers: tuple[Masks, ...]
+    output: Tensor
+
+
+class SequenceModel(MaskedModule):
+    """y_t = (h_t o z_y) W_y + b_y over the words' embeddings, with dropout on every weight matrix (section 4).
+
+    ``last_only`` reads the last step alone (sentiment); otherwise every step is read (language models).
+    """
+
+    def __init__(
+        self,
+        num_words: int,
+        units: int,
+        layers: int,
+        outputs: int,
+        dropout: Dropout,
+        cell: str = "lstm",
+        word_tokens: bool = False,
+        last_only: bool = False,
+        **layer_options: Any,
+    ) -> None:
+        super().__init__()
+        self.dropout, self.last_only = dropout, last_only
+        self.embedding = WordEmbedding(num_words, units, dropout.p_E, per_token=word_tokens)
+        self.layers = LAYERS[cell](units, units, layers, dropout=dropout.for_layers(), **layer_options)
+        self.output = nn.Linear(units, outputs)
+
+    def forward(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
+        """words (T, B) -> outputs (T, B, V), or (B, V) with ``last_only``, and the state to go on from."""
+        read, state = self.hidden(words, state, masks)
+        return self.output(read), state
+
+    def hidden(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
+        """What the output layer reads: h_t o z_y, (T, B, H), or (B, H) with ``last_only``."""
+        if masks is None:
+            masks = self.sample_masks(words) if self.masks_on else self.ones_masks()
+        h, state = self.layers(self.embedding(words, masks.words), state, masks.layers)
+        if self.last_only:
+            return h[-1] * masks.output[-1], state
+        return h * masks.output, state
+
+    def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
+        """One draw per sequence: new masks for each column of words (T, B), held over its steps."""
+        steps, batch = words.shape
+        word_mask = self.embedding.sample_mask(words, generator) if self.dropout.p_E else self._one()
+        layers = self.layers.sample_masks(batch, steps if self.dropout.per_step else None, generator)
+        return ModelMasks(word_mask, layers, self._output_mask(steps, batch, generator))
+
+    def sample_text_masks(
+        self, batch: int, word_dropout: bool = False, steps: int | None = None, generator: torch.Generator | None = None
+    ) -> ModelMasks:
+        """Masks to be held over a whole text read in windows (MC dropout); words keep one draw per type."""
+        dropped = word_dropout and self.dropout.p_E > 0
+        word_mask = self.embedding.sample_type_mask(batch, generator) if dropped else self._one()
+        return ModelMasks(
+            word_mask,
+            self.layers.sample_masks(batch, steps, generator),
+            self._output_mask(steps or 1, batch, generator),
+        )
+
+    def ones_masks(self) -> ModelMasks:
+        """The dropout approximation: every weight matrix at its mean."""
+        return ModelMasks(self._one(), self.layers.ones_masks(), self._one())
+
+    def _one(self) -> Tensor:
+        return torch.ones(1, 1, 1, device=self.output.weight.device, dtype=self.output.weight.dtype)
+
+    def _output_mask(self, steps: int, batch: int, generator: torch.Generator | None) -> Tensor:
+        if not self.dropout.p_y:
+            return self._one()
+        shape = (steps if self.dropout.per_step else 1, batch, self.output.in_features)
+        where = {"device": self.output.weight.device, "dtype": self.output.weight.dtype}
+        return bernoulli(shape, self.dropout.p_y, generator, **where)
+
+
+def join_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
+    """Samples side by side: the masks of several draws as the rows of one batch. Ones stay shared."""
+
+    def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
+        return tensors[0] if tensors[0].shape[-1] == 1 and tensors[0].dim() != 2 else torch.cat(list(tensors), axis)
+
+    layers = tuple(Masks(*(join(kind, 2) for kind in zip(*masks))) for masks in zip(*(part.layers for part in parts)))
+    word_axis = 0 if parts[0].words.dim() == 2 else 1
+    return ModelMasks(join([p.words for p in parts], word_axis), layers, join([p.output for p in parts], 1))
+
+
+def initialise(model: nn.Module, bound: float, seed: int) -> None:
+    """Every parameter, biases included, uniform in [-bound, bound] (Zaremba et al.); equal on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            values = torch.empty(parameter.shape, dtype=parameter.dtype).uniform_(-bound, bound, generator=generator)
+            parameter.copy_(values)

@@ -1,0 +1,93 @@
+"""What a run leaves behind: summary.json, with everything that a reader needs to trust the numbers."""
+
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from varrnn import checkpoint
+from varrnn.errors import UserError
+from varrnn.version import __version__
+
+SUMMARY = "summary.json"
+SCHEMA = 1
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The summary of a run that has ended, or None."""
+    file = folder / SUMMARY
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
+
+
+def write(folder: Path, summary: dict[str, Any]) -> None:
+    """Replace the summary in one step; what is not a finite number becomes null, since JSON knows no infinity."""
+    checkpoint.write_text(folder / SUMMARY, json.dumps(finite({"schema": SCHEMA, **summary}), indent=1) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """The same tree with null for every number that is not finite."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def commit() -> tuple[str | None, bool]:
+    """The commit of the code that runs, and whether tracked files differ from it; (None, False) outside a checkout."""
+    here = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return None, False
+
+
+def versions() -> dict[str, str]:
+    """The versions that numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "varrnn": __version__,
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Model and number of cores, nothing that names the machine."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {"cpu": cpu_model(), "cores": os.cpu_count(), "gpu": gpu, "threads": torch.get_num_threads()}
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """The most memory that this process has held: on the GPU where there is one, else in all."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / (2**20 if platform.system() == "Darwin" else 2**10)

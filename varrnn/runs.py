@@ -1,0 +1,200 @@
+"""One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from varrnn import checkpoint, results, tasks
+from varrnn import config as configs
+from varrnn.errors import UserError
+from varrnn.interrupt import Interrupts
+from varrnn.model import SequenceModel
+from varrnn.progress import Bar
+from varrnn.schema import Config
+from varrnn.tasks import Numbers, Task
+from varrnn.train import BEST, CHECKPOINT, Progress, Trainer, Unstable
+
+PATHS = ("runs_root", "run_dir")
+
+
+def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
+    """Train and evaluate what the config says, or whatever of it is still missing; returns the summary."""
+    folder = configs.run_dir(config) if folder is None else folder
+    with checkpoint.locked(folder):
+        (folder / "error.txt").unlink(missing_ok=True)
+        try:
+            return _run(config, folder)
+        except (UserError, Unstable) as error:
+            checkpoint.write_text(folder / "error.txt", f"{error}\n")
+            raise UserError(f"{folder}: {error}") if isinstance(error, Unstable) else error from error
+
+
+def _run(config: Config, folder: Path) -> dict[str, Any]:
+    device = choose_device(config)
+    if (folder / "config.yaml").is_file():
+        saved = configs.load_run(folder)
+        checkpoint.refuse_changes(folder, configs.identity(saved), configs.identity(config))
+    ended = results.read(folder)
+    if ended is not None and ended["status"] == "finished" and mc_done(ended, config):
+        print(f"finished already: {folder}\n{describe(ended)}")
+        return ended
+    configs.save(config, folder / "config.yaml")
+    how = f"stopped and saved in {folder}; the same command goes on from here"
+    with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
+        task = tasks.build(config, device)
+        model = task.model(config)
+        if ended is None or ended["status"] != "finished":
+            bar.line(f"run: {folder}")
+            ended = train(task, model, config, folder, bar, device)
+        ended = add_mc(ended, task, model, config, folder, bar)
+    print(describe(ended))
+    return ended
+
+
+def choose_device(config: Config) -> torch.device:
+    """`auto` takes the GPU where there is one."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"device={name}: allowed are auto, cpu, cuda and cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
+    return device
+
+
+def train(
+    task: Task, model: SequenceModel, config: Config, folder: Path, bar: Bar, device: torch.device
+) -> dict[str, Any]:
+    """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
+    trainer = Trainer(task, model, config, folder, bar, device)
+    commit, dirty = results.commit()
+    summary = {"status": "finished", **identification(config, task, device)}
+    try:
+        progress = trainer.fit(f"{commit or 'unknown'}{'+dirty' if dirty else ''}")
+    except Unstable as error:
+        results.write(
+            folder, summary | {"status": "unstable", "reason": str(error), **leftovers(trainer.progress, device)}
+        )
+        raise
+    started = time.perf_counter()
+    bar.line("measuring the test set")
+    metrics = final_metrics(task, model, config, folder, progress)
+    summary |= {"metrics": metrics, **leftovers(progress, device)}
+    summary["duration"]["eval_seconds"] = time.perf_counter() - started
+    if task.keeps_batches:
+        summary["batches"] = {"train_loss": progress.batches}
+    results.write(folder, summary)
+    return summary
+
+
+def identification(config: Config, task: Task, device: torch.device) -> dict[str, Any]:
+    """Which run this is."""
+    everything = asdict(config)
+    return {
+        "choices": configs.choices(config),
+        "diff": configs.diff(config),
+        "seed": config.seed,
+        "config": {key: value for key, value in everything.items() if key not in PATHS},
+        "data": {"name": task.name, "sha256": task.sha256},
+        "versions": results.versions(),
+        "hardware": results.hardware(device),
+    }
+
+
+def leftovers(progress: Progress, device: torch.device) -> dict[str, Any]:
+    """What training has measured on its way, finished or not."""
+    code = progress.commits
+    return {
+        "history": progress.history,
+        "commit": code[-1].removesuffix("+dirty"),
+        "dirty": any(one.endswith("+dirty") for one in code),
+        "commits": code,
+        "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
+        "peak_memory_mb": results.peak_memory_mb(device),
+    }
+
+
+def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path, progress: Progress) -> Numbers:
+    """Everything for the last epoch and for the best one; the plain names are those of the reported epoch."""
+    model.eval()
+    last = task.final_metrics(model)
+    best = last
+    if task.score is not None and progress.best_epoch != progress.epoch - 1:
+        last_parameters = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        load_best(model, folder)
+        best = task.final_metrics(model)
+        if not config.train.early_stopping:
+            model.load_state_dict(last_parameters)
+    reported = best if config.train.early_stopping else last
+    metrics = dict(reported)
+    if task.score is not None:
+        metrics |= {f"{name}_last": value for name, value in last.items()}
+        metrics |= {f"{name}_best": value for name, value in best.items()}
+        metrics["best_epoch"] = progress.best_epoch
+    return metrics | {
+        **task.reference_metrics(),
+        "epochs": progress.epoch - 1,
+        "wps_train": progress.words / progress.train_seconds,
+        "wps_authors": progress.words / progress.total_seconds,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+
+
+def load_best(model: SequenceModel, folder: Path) -> None:
+    """The parameters of the epoch with the best validation value."""
+    model.load_state_dict(checkpoint.load(folder / BEST)["model"])
+
+
+def load_reported(model: SequenceModel, config: Config, folder: Path) -> None:
+    """The parameters behind the reported numbers of a finished run."""
+    if config.train.early_stopping:
+        load_best(model, folder)
+    else:
+        model.load_state_dict(checkpoint.load(folder / CHECKPOINT)["model"])
+
+
+def mc_done(summary: dict[str, Any], config: Config) -> bool:
+    """Has MC dropout been evaluated as this config asks?"""
+    if config.mc.samples == 0 or not drops(config):
+        return True
+    done = summary.get("mc", {})
+    return done == {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
+
+
+def drops(config: Config) -> bool:
+    """Is there anything random in the model? Without dropout MC is the deterministic pass."""
+    model = config.model
+    return any((model.p_E, model.p_W, model.p_U, model.p_c, model.p_y))
+
+
+def add_mc(
+    summary: dict[str, Any], task: Task, model: SequenceModel, config: Config, folder: Path, bar: Bar
+) -> dict[str, Any]:
+    """Evaluate the reported parameters by MC dropout and add the numbers to the summary."""
+    if mc_done(summary, config):
+        return summary
+    load_reported(model, config, folder)
+    model.eval()
+    started = time.perf_counter()
+    bar.line(f"MC dropout with {config.mc.samples} samples")
+    metrics, extras = task.mc(model, config, folder, bar)
+    summary = summary | extras
+    summary["metrics"] = summary["metrics"] | metrics
+    summary["mc"] = {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
+    summary["duration"] = summary["duration"] | {"mc_seconds": time.perf_counter() - started}
+    results.write(folder, summary)
+    return summary
+
+
+def describe(summary: dict[str, Any]) -> str:
+    """The final numbers in a few lines."""
+    shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
+    return "\n".join(f"  {name:20} {value:,.4g}" for name, value in shown.items() if value is not None)

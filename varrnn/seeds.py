@@ -1,0 +1,16 @@
+"""One stream of random numbers for each purpose, so that stopping and going on changes nothing."""
+
+import numpy as np
+import torch
+
+SHUFFLE, MASKS, MONTE_CARLO = range(3)  # what a stream is for
+
+
+def mix(*numbers: int) -> int:
+    """A seed from several numbers (purpose, seed, epoch, window, ...) such that near inputs give unrelated streams."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def generator(device: torch.device | str, *numbers: int) -> torch.Generator:
+    """A generator on the device, seeded by `mix`."""
+    return torch.Generator(device).manual_seed(mix(*numbers))

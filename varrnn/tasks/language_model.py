@@ -1,0 +1,140 @@
+"""Predict the next word (section 5.1 of the paper): windows of a text, carried state, perplexity."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from varrnn import checkpoint, evaluate, mc, schema
+from varrnn.data import ptb, pydoc, text
+from varrnn.data.corpus import Corpus, columns, count_windows
+from varrnn.dropout import Dropout
+from varrnn.errors import UserError
+from varrnn.model import SequenceModel, initialise
+from varrnn.tasks import Numbers, Step
+
+CORPORA = {
+    "ptb": lambda task: ptb.load(task.path),
+    "pydoc": lambda task: pydoc.load(),
+    "text": lambda task: text.load(task.train, task.valid, task.test),
+}
+TEST_STEPS = 256  # the test text is read as one stream; the window's length changes nothing but the memory
+
+
+class LanguageModelTask:
+    """One corpus as B parallel columns, read in windows of T words."""
+
+    score: str | None = "valid_ppl"
+    keeps_batches = False
+
+    def __init__(self, corpus: Corpus, options: schema.LanguageModel, device: torch.device) -> None:
+        self.name, self.sha256, self.num_words = corpus.name, corpus.sha256, corpus.num_words
+        self.steps, self.batch_size, self.headlined = options.steps, options.batch_size, options.headline
+        self.train, self.valid = (self._columns(corpus, split, device) for split in ("train", "valid"))
+        self.test = torch.from_numpy(corpus.test).to(device)
+        self.updates = count_windows(len(self.train), self.steps)
+
+    @classmethod
+    def load(cls, options: schema.LanguageModel, device: torch.device) -> "LanguageModelTask":
+        """Read the corpus that the options name."""
+        if options.corpus not in CORPORA:
+            raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
+        if options.headline not in ("true", "authors"):
+            raise UserError(f"task.headline={options.headline}: allowed are true, authors")
+        return cls(CORPORA[options.corpus](options), options, device)
+
+    def _columns(self, corpus: Corpus, split: str, device: torch.device) -> Tensor:
+        tokens = getattr(corpus, split)
+        if len(tokens) < self.batch_size * (self.steps + 1):
+            raise UserError(
+                f"the {split} text of {corpus.name} has {len(tokens)} words: too few for task.batch_size="
+                f"{self.batch_size} rows of task.steps={self.steps} words; lower one of them"
+            )
+        return torch.from_numpy(columns(tokens, self.batch_size)).to(device)
+
+    def model(self, config: schema.Config) -> SequenceModel:
+        """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
+        chosen = config.model
+        dropout = Dropout(chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y, chosen.per_step, chosen.per_gate)
+        options = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
+        size = config.size
+        model = SequenceModel(
+            self.num_words, size.units, size.layers, self.num_words, dropout, config.cell, chosen.word_tokens, **options
+        )
+        initialise(model, size.init, config.seed)
+        return model.to(self.train.device)
+
+    def words(self, update: int) -> int:
+        """T x B: every window is full."""
+        return self.steps * self.batch_size
+
+    def loss(
+        self, model: SequenceModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
+    ) -> Step:
+        """Summed over time, averaged over the batch, as the authors' code does: T times the mean per word.
+
+        New masks for every window and row; the state is carried over from the window before, masks changing under it.
+        Differs: the first window of an epoch starts from zeros; the authors' code starts it from the last validation
+        state, by an oversight that changes nothing measurable.
+        """
+        start = update * self.steps
+        words = self.train[start : start + self.steps + 1]  # (T + 1, B)
+        masks = model.sample_masks(words[:-1], generator)
+        logits, state = model(words[:-1], state, masks)
+        nll = F.cross_entropy(logits.flatten(0, 1), words[1:].flatten(), reduction="sum") / self.batch_size
+        return Step(nll, nll.detach() / self.steps, detach(state))
+
+    def train_metrics(self, mean_measured: float) -> Numbers:
+        """Perplexity of the epoch, masks on."""
+        return {"train_ppl": evaluate.safe_exp(mean_measured)}
+
+    def epoch_metrics(self, model: SequenceModel, epoch: int) -> Numbers:
+        """Validation perplexity, both ways."""
+        return evaluate.validation(model, self.valid, self.steps)
+
+    def final_metrics(self, model: SequenceModel) -> Numbers:
+        """Validation, and the test text as a single stream from a zero state."""
+        test = evaluate.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
+        return {**evaluate.validation(model, self.valid, self.steps), "test_ppl": test}
+
+    def reference_metrics(self) -> Numbers:
+        """None: published yardsticks stand in the tables."""
+        return {}
+
+    def headline(self, row: Numbers) -> str:
+        """Train and validation perplexity."""
+        shown = row["valid_ppl_authors" if self.headlined == "authors" else "valid_ppl"]
+        return f"train ppl {row['train_ppl']:.2f}  valid ppl {shown:.2f}"
+
+    def mc(self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
+        """Test perplexity by MC dropout, stopping and going on through mc.pt."""
+        device = self.test.device
+        rows = config.mc.rows or (1000 if device.type == "cuda" else 100)
+        carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, config.mc.memory_mb)
+        file = folder / "mc.pt"
+        described = {"word_dropout": config.mc.word_dropout, "weights": checkpoint.fingerprint(model)}
+        if file.is_file():
+            saved = checkpoint.load(file, device)
+            under_way = saved["pass_rows"] if saved["position"] else 0
+            if saved["described"] == described and saved["done"] + under_way <= config.mc.samples:
+                carlo.load_state_dict(saved)
+        bar.start(config.mc.samples * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
+        while carlo.done < config.mc.samples:
+            before = carlo.done
+            bar.advance(carlo.advance(config.mc.samples))
+            if carlo.done != before:
+                ppl, error = carlo.result()
+                bar.show(f"{carlo.done} samples: ppl {ppl:.2f} +- {error:.2f}")
+            if bar.save_due() or carlo.done == config.mc.samples:
+                checkpoint.save({**carlo.state_dict(), "described": described}, file)
+            bar.leave_if_asked()
+        ppl, error = carlo.result()
+        metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": carlo.done}
+        return metrics, {"mc_curve": carlo.curve_ppl()}
+
+
+def detach(state: Any) -> Any:
+    """Carry the state on without its history."""
+    return tuple(part.detach() for part in state) if isinstance(state, tuple) else state.detach()

@@ -1,0 +1,231 @@
+"""The one training loop, for every task: update, look, save, measure."""
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from varrnn import checkpoint, optim, schema, seeds
+from varrnn.model import SequenceModel
+from varrnn.progress import Bar
+from varrnn.tasks import Step, Task
+
+CHECKPOINT, BEST = "checkpoint.pt", "best.pt"
+
+
+class Unstable(Exception):
+    """The loss or the gradient is no longer a number."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved with the parameters, so that a killed run goes on as if nothing had happened."""
+
+    epoch: int = 1  # the epoch under way
+    update: int = 0  # updates done in it
+    state: Any = None  # the carried hidden state
+    looked_at: Tensor | None = None  # (updates, 2): loss and gradient norm of the epoch's updates
+    history: dict[str, list[Any]] = field(default_factory=lambda: {"epoch": []})
+    batches: list[float] = field(default_factory=list)  # the loss of every update, where the task keeps it
+    best_epoch: int = 0
+    best_score: float = math.inf
+    words: int = 0
+    epoch_seconds: float = 0.0
+    train_seconds: float = 0.0
+    total_seconds: float = 0.0
+    commits: list[str] = field(default_factory=list)
+
+    def add_row(self, row: dict[str, Any]) -> None:
+        """One more epoch; a column that this epoch did not measure gets None."""
+        rows = len(self.history["epoch"])
+        for name in row.keys() | self.history.keys():
+            self.history.setdefault(name, [None] * rows).append(row.get(name))
+
+
+class Trainer:
+    """Carries a run from wherever it stands to its last epoch."""
+
+    def __init__(
+        self, task: Task, model: SequenceModel, config: schema.Config, folder: Path, bar: Bar, device: torch.device
+    ) -> None:
+        self.task, self.model, self.config, self.folder, self.bar, self.device = (
+            task,
+            model,
+            config,
+            folder,
+            bar,
+            device,
+        )
+        self.optimiser = optim.build(config, model)
+        self.progress = Progress()
+        self.warned = False
+
+    def fit(self, code: str) -> Progress:
+        """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
+        self.restore()
+        now = self.progress
+        if code not in now.commits:
+            now.commits.append(code)
+        self._start_bar()
+        while not self.finished():
+            self._train_epoch()
+            self._end_epoch()
+            self.save()
+            self.bar.line(self._line())
+            self.bar.leave_if_asked()
+        self.bar.close()
+        return now
+
+    def finished(self) -> bool:
+        """Is there nothing left to train?"""
+        now, patience = self.progress, self.config.train.patience
+        waited = now.epoch - 1 - now.best_epoch
+        return now.epoch > self.config.optim.epochs or (
+            patience > 0 and self.task.score is not None and waited >= patience
+        )
+
+    def _train_epoch(self) -> None:
+        now, task, every = self.progress, self.task, self.config.train.log_every
+        lr = optim.learning_rate(self.config.optim, now.epoch)
+        if now.looked_at is None:
+            now.looked_at = torch.zeros(task.updates, 2, device=self.device)
+        self.model.train()
+        started, seen = time.perf_counter(), now.update
+        for update in range(now.update, task.updates):
+            draws = seeds.generator(self.device, seeds.MASKS, self.config.seed, now.epoch, update)
+            step, norm = self.update(now.epoch, update, now.state, lr, draws)
+            now.looked_at[update, 0], now.looked_at[update, 1] = step.measured, norm
+            now.state, now.update = step.state, update + 1
+            now.words += task.words(update)
+            self.bar.advance(task.words(update))
+            if now.update % every == 0 or now.update == task.updates:
+                self._look(seen, lr)
+                seen, started = now.update, self._clock(started)
+            if now.update < task.updates and self.bar.save_due():
+                self._look(seen, lr)
+                seen, started = now.update, self._clock(started)
+                self.save()
+                self.bar.leave_if_asked()
+
+    def update(
+        self, epoch: int, update: int, state: Any, lr: float, draws: torch.Generator | None
+    ) -> tuple[Step, Tensor]:
+        """One training step; nothing in it waits for the device."""
+        step = self.task.loss(self.model, epoch, update, state, draws)
+        step.objective.backward()
+        return step, self.optimiser.step(lr)
+
+    def _clock(self, started: float) -> float:
+        """Add the time since `started`; called after a look, when the device has caught up."""
+        now = time.perf_counter()
+        self.progress.epoch_seconds += now - started
+        self._warn_if_long()
+        return now
+
+    def _look(self, since: int, lr: float) -> None:
+        """Wait for the device, check that the updates since the last look are finite, and show them."""
+        now = self.progress
+        assert now.looked_at is not None
+        recent = now.looked_at[since : now.update].tolist()
+        for update, (loss, norm) in enumerate(recent, since + 1):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise Unstable(
+                    f"epoch {now.epoch}, update {update} of {self.task.updates}: loss {loss:.4g}, gradient norm {norm:.4g} "
+                    f"at learning rate {lr:.4g}; the last good checkpoint is kept. Try another seed=, a lower optim.lr "
+                    "or a smaller optim.clip"
+                )
+        if recent:
+            mean = sum(loss for loss, _ in recent) / len(recent)
+            shown = "  ".join(f"{k} {v:.2f}" for k, v in self.task.train_metrics(mean).items())
+            self.bar.show(f"epoch {now.epoch}/{self.config.optim.epochs}  {shown}  norm {recent[-1][1]:.1f}")
+
+    def _end_epoch(self) -> None:
+        now = self.progress
+        assert now.looked_at is not None
+        losses, norms = now.looked_at.double().mean(0).tolist()
+        if self.task.keeps_batches:
+            now.batches += [round(loss, 6) for loss in now.looked_at[:, 0].tolist()]
+        started = time.perf_counter()
+        self.model.eval()
+        measured = self.task.epoch_metrics(self.model, now.epoch)
+        now.train_seconds += now.epoch_seconds
+        now.total_seconds += now.epoch_seconds + time.perf_counter() - started
+        now.add_row(
+            {
+                "epoch": now.epoch,
+                **self.task.train_metrics(losses),
+                **measured,
+                "lr": optim.learning_rate(self.config.optim, now.epoch),
+                "grad_norm": norms,
+                "wps_train": now.words / now.train_seconds,
+                "wps_authors": now.words / now.total_seconds,
+                "seconds": now.epoch_seconds,
+            }
+        )
+        self._keep_best(measured)
+        now.epoch, now.update, now.state, now.looked_at, now.epoch_seconds = now.epoch + 1, 0, None, None, 0.0
+
+    def _keep_best(self, measured: dict[str, float]) -> None:
+        now, score = self.progress, self.task.score
+        if score is not None and measured[score] < now.best_score:
+            now.best_epoch, now.best_score = now.epoch, measured[score]
+            checkpoint.save({"epoch": now.epoch, "model": self.model.state_dict()}, self.folder / BEST)
+
+    def save(self) -> None:
+        """Everything that the next start needs; the log is rewritten from the same history."""
+        now = self.progress
+        state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "progress": vars(now)}
+        state["threads"] = torch.get_num_threads()
+        checkpoint.save(state, self.folder / CHECKPOINT)
+        names = list(now.history)
+        rows = [",".join(names)]
+        rows += [
+            ",".join("" if x is None else f"{x:.8g}" for x in row) for row in zip(*(now.history[n] for n in names))
+        ]
+        checkpoint.write_text(self.folder / "log.csv", "\n".join(rows) + "\n")
+
+    def restore(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        file = self.folder / CHECKPOINT
+        if not file.is_file():
+            return
+        saved = checkpoint.load(file, self.device)
+        self.model.load_state_dict(saved["model"])
+        self.optimiser.load_state_dict(saved["optimiser"])
+        self.progress.__dict__.update(saved["progress"])
+        if saved["threads"] != torch.get_num_threads():
+            self.bar.line(
+                f"warning: started with {saved['threads']} threads, going on with {torch.get_num_threads()}: the last "
+                "digits may differ from a run that was never stopped (set threads=)"
+            )
+        if not self.finished():
+            self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
+
+    def _start_bar(self) -> None:
+        words = sum(self.task.words(update) for update in range(self.task.updates))
+        self.bar.start(words * self.config.optim.epochs, self.progress.words, self.config.model.name)
+
+    def _warn_if_long(self) -> None:
+        """On a CPU, say once how many hours the rest will take, from the first updates."""
+        now = self.progress
+        if self.warned or self.device.type != "cpu" or now.update < min(10, self.task.updates):
+            return
+        self.warned = True
+        updates_left = (self.config.optim.epochs - now.epoch + 1) * self.task.updates - now.update
+        hours = updates_left * now.epoch_seconds / now.update / 3600
+        if hours > 0.5:
+            self.bar.line(
+                f"warning: about {hours:.1f} hours on this CPU; it can be stopped and started again at any time"
+            )
+
+    def _line(self) -> str:
+        history = self.progress.history
+        row = {name: values[-1] for name, values in history.items()}
+        return (
+            f"epoch {row['epoch']:3d}/{self.config.optim.epochs}  {self.task.headline(row)}  lr {row['lr']:.4f}  "
+            f"{row['wps_train']:,.0f} words/s"
+        )
