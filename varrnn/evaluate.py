@@ -13,7 +13,7 @@ from varrnn.model import ModelMasks, SequenceModel
 def log_probabilities(
     model: SequenceModel, columns: Tensor, steps: int, masks: ModelMasks | None = None
 ) -> Iterator[tuple[int, Tensor]]:
-    """Read the columns (N, B) in windows of `steps`, state carried over; yields (position, log p of the targets (W, B)).
+    """Read the columns (N, B) in windows of `steps`, state carried over; yields (position, log p of targets (W, B)).
 
     Without masks the dropout approximation is used, whatever mode the model is in.
     """

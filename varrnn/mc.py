@@ -48,7 +48,7 @@ class MonteCarlo:
 
     @torch.no_grad()
     def advance(self, samples: int) -> int:
-        """One window of the pass under way (or of the next, up to `samples` in all); returns the samples x words done."""
+        """One window of the pass under way, or of the next up to `samples` in all; returns its samples x words."""
         if self.position == 0:
             self.pass_rows = min(self.rows, samples - self.done)
             self.partial_curve = {k: 0.0 for k in CURVE if self.done < k <= self.done + self.pass_rows}

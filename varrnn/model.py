@@ -72,11 +72,8 @@ class SequenceModel(MaskedModule):
         """Masks to be held over a whole text read in windows (MC dropout); words keep one draw per type."""
         dropped = word_dropout and self.dropout.p_E > 0
         word_mask = self.embedding.sample_type_mask(batch, generator) if dropped else self._one()
-        return ModelMasks(
-            word_mask,
-            self.layers.sample_masks(batch, steps, generator),
-            self._output_mask(steps or 1, batch, generator),
-        )
+        layers = self.layers.sample_masks(batch, steps, generator)
+        return ModelMasks(word_mask, layers, self._output_mask(steps or 1, batch, generator))
 
     def ones_masks(self) -> ModelMasks:
         """The dropout approximation: every weight matrix at its mean."""

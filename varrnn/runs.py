@@ -80,9 +80,8 @@ def train(
     try:
         progress = trainer.fit(f"{commit or 'unknown'}{'+dirty' if dirty else ''}")
     except Unstable as error:
-        results.write(
-            folder, summary | {"status": "unstable", "reason": str(error), **leftovers(trainer.progress, device)}
-        )
+        failed = {"status": "unstable", "reason": str(error), "metrics": {}}
+        results.write(folder, summary | failed | leftovers(trainer.progress, device))
         raise
     started = time.perf_counter()
     bar.line("measuring the test set")

@@ -121,13 +121,7 @@ class Config:
 TASKS = {"language_model": LanguageModel}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 NOT_IDENTITY = (
-    "device",
-    "threads",
-    "progress",
-    "runs_root",
-    "run_dir",
-    "mc",
-    "train.log_every",
-    "train.checkpoint_minutes",
+    *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
+    *("train.log_every", "train.checkpoint_minutes", "task.path"),
 )
 CHOICES = ("task", "size", "model", "cell", "protocol")

@@ -134,9 +134,9 @@ class Trainer:
         for update, (loss, norm) in enumerate(recent, since + 1):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Unstable(
-                    f"epoch {now.epoch}, update {update} of {self.task.updates}: loss {loss:.4g}, gradient norm {norm:.4g} "
-                    f"at learning rate {lr:.4g}; the last good checkpoint is kept. Try another seed=, a lower optim.lr "
-                    "or a smaller optim.clip"
+                    f"epoch {now.epoch}, update {update} of {self.task.updates}: loss {loss:.4g}, gradient norm "
+                    f"{norm:.4g} at learning rate {lr:.4g}; the last good checkpoint is kept. Try another seed=, a "
+                    "lower optim.lr or a smaller optim.clip"
                 )
         if recent:
             mean = sum(loss for loss, _ in recent) / len(recent)
