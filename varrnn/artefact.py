@@ -1,0 +1,64 @@
+"""A table or figure of the paper: the runs it needs, how records become files, and the claims it bears on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from varrnn.errors import UserError
+from varrnn.paper_runs import SEEDS, Run, command
+from varrnn.records import RECORDS, ROOT, Records, load
+
+RESULTS = ROOT / "results"
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One file of experiments/."""
+
+    name: str
+    title: str
+    draw: Callable[[Records, Path], list[Path]]  # (records, results folder) -> files written
+    runs: tuple[Run, ...] = ()
+    claims: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+    more: tuple[str, ...] = ()  # commands that are not run.py
+
+    def commands(self, records: Records | None = None) -> list[str]:
+        """One command per run and seed; given records, only those without one."""
+        runs = unique(self.runs)
+        seeds = {run: self.seeds if records is None else records.missing(run, self.seeds) for run in runs}
+        return [command(run, [seed]) for run in runs for seed in seeds[run]] + list(self.more)
+
+
+def unique(runs: Iterable[Run]) -> list[Run]:
+    return list(dict.fromkeys(runs))
+
+
+def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
+    """The command line of every file in experiments/."""
+    parser = argparse.ArgumentParser(
+        description=f"{artefact.title}. Bears on the claims {', '.join(artefact.claims) or 'none'}."
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--runs", action="store_true", help="print the commands of all runs behind it")
+    what.add_argument("--missing", action="store_true", help="print the commands of runs that have no record yet")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of records (results/records)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for figures/ and tables/ (results)")
+    options = parser.parse_args(arguments)
+    try:
+        print("\n".join(_answer(artefact, options)))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
+    if options.runs:
+        return artefact.commands()
+    records = load(options.records)
+    if options.missing:
+        return artefact.commands(records)
+    return [f"wrote {path}" for path in artefact.draw(records, options.out)]

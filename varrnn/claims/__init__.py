@@ -1,0 +1,24 @@
+"""The paper's testable claims, C1 to C49, with rules that were fixed before the results were known."""
+
+from __future__ import annotations
+
+import re
+
+from varrnn.claims import language_model, sentiment
+from varrnn.claims.verdict import Claim, Verdict, judge
+from varrnn.records import Records
+
+__all__ = ["CLAIMS", "Claim", "Verdict", "judge", "judge_all"]
+
+
+def _number(claim: Claim) -> tuple[int, str]:
+    number, letter = re.fullmatch(r"C(\d+)(\w?)", claim.id).groups()  # type: ignore[union-attr]
+    return int(number), letter
+
+
+CLAIMS: tuple[Claim, ...] = tuple(sorted((*language_model.CLAIMS, *sentiment.CLAIMS), key=_number))
+
+
+def judge_all(records: Records) -> list[tuple[Claim, Verdict]]:
+    """A verdict on every claim."""
+    return [(claim, judge(claim, records)) for claim in CLAIMS]

@@ -1,0 +1,98 @@
+"""Claims decided by something else than single runs: ensembles (C20), benchmarks (C22) and unit tests (C44, C45)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from varrnn.claims.verdict import BY_TEST, NOT_APPLICABLE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
+from varrnn.paper_runs import command, language_model
+from varrnn.records import Records
+
+TEN = 10
+
+
+def ensembles(records: Records, size: str, variational: bool) -> dict[int, float]:
+    """Test perplexity of model averaging by number of members; variational ones with MC dropout."""
+    found: dict[int, float] = {}
+    for ensemble in records.ensembles:
+        choices, value = ensemble["choices"], ensemble["metrics"].get("test_ppl")
+        with_mc = choices["model"].startswith("variational") and ensemble["mc"]
+        wanted = with_mc if variational else choices["model"] == "naive"
+        if wanted and choices["size"] == size and choices["task"] == "ptb" and value is not None:
+            found[ensemble["members"]] = min(value, found.get(ensemble["members"], value))
+    return found
+
+
+def ensembles_of_ten(records: Records) -> Verdict:
+    """C20: model averaging; the members are the seeds, so that ten of them decide."""
+    variational, naive = (ensembles(records, "large", kind) for kind in (True, False))
+    analogue = "; ".join(filter(None, (scaled_ensembles(records, size) for size in ("medium", "small"))))
+    if TEN not in variational or TEN not in naive:
+        seeds = range(1, TEN + 1)
+        train = [command(language_model("large", "naive,variational_untied"), seeds)]
+        train += ["python scripts/ensemble.py RUN_DIR...  (the ten runs of each model; variational ones with --mc)"]
+        return Verdict(NOT_RUN, commands=tuple(train), analogue=analogue)
+    ours, theirs = variational[TEN], naive[TEN]
+    agrees = abs(ours / 68.7 - 1) <= 0.01 and ours < theirs
+    text = f"ten variational MC {ours:.2f}, ten naive {theirs:.2f}"
+    return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, text, TEN, analogue=analogue)
+
+
+def scaled_ensembles(records: Records, size: str) -> str:
+    """The scaled claim: n variational models below n naive ones, n >= 3."""
+    variational, naive = (ensembles(records, size, kind) for kind in (True, False))
+    common = [n for n in variational.keys() & naive.keys() if n >= 3]
+    if not common:
+        return ""
+    n = max(common)
+    word = "agrees" if variational[n] < naive[n] else "disagrees"
+    return f"{size}-size analogue {word} ({n} variational MC {variational[n]:.2f}, {n} naive {naive[n]:.2f})"
+
+
+def speeds(records: Records) -> Iterator[tuple[str, Mapping[str, float], Mapping[str, Any]]]:
+    """(size, words per second by candidate, the whole benchmark) of every benchmark record."""
+    for benchmark in records.benchmarks:
+        for size in ("medium", "large"):
+            if isinstance(benchmark.get(size), Mapping):
+                yield size, benchmark[size], benchmark
+
+
+def on_cuda(benchmark: Mapping[str, Any]) -> bool:
+    machine = benchmark.get("machine", benchmark)
+    return bool(machine.get("gpu")) or str(machine.get("device", "cpu")).startswith("cuda")
+
+
+def loop_speed(records: Records) -> Verdict:
+    """C22: the paper's four small products against one; a matter of GPU kernels."""
+    found = list(speeds(records))
+    how = ("python scripts/benchmark.py --size all --json results/records/benchmark/GPU.json  (on a CUDA machine)",)
+    gpu = {size: s["loop_tied"] / s["loop_untied"] for size, s, b in found if on_cuda(b) and s.get("loop_untied")}
+    cpu = {size: s["loop_tied"] / s["loop_untied"] for size, s, b in found if not on_cuda(b) and s.get("loop_untied")}
+    text = ", ".join(f"{size} {ratio:.2f}" for size, ratio in (gpu or cpu).items())
+    if gpu:
+        agrees = all(ratio >= 1.4 for ratio in gpu.values())
+        return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, f"loop, tied / untied: {text}", 1)
+    if cpu:
+        return Verdict(NOT_APPLICABLE, numbers=f"CPU only; loop, tied / untied: {text}", commands=how)
+    return Verdict(NOT_RUN, commands=how)
+
+
+def our_speed(records: Records) -> Verdict:
+    """C22's companion: with a batched product over the gates untied is as fast as tied."""
+    ratios = {}
+    for size, speed, _ in speeds(records):
+        if speed.get("variational_tied") and speed.get("variational_untied"):
+            ratios[size] = speed["variational_untied"] / speed["variational_tied"]
+    if not ratios:
+        how = "python scripts/benchmark.py --size all --json results/records/benchmark/NAME.json"
+        return Verdict(NOT_RUN, commands=(how,))
+    agrees = all(ratio >= 0.95 for ratio in ratios.values())
+    text = "untied / tied: " + ", ".join(f"{size} {ratio:.2f}" for size, ratio in ratios.items())
+    return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, text + " (paper 0.57 and 0.67)", 1)
+
+
+def unit_test(files: str) -> Callable[[Records], Verdict]:
+    """C44 and C45 are properties of the code; `make test` decides them."""
+    verdict = Verdict(BY_TEST, numbers="holds while the tests pass", commands=(f"python -m pytest {files}",))
+    return lambda records: verdict

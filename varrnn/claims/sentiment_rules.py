@@ -1,0 +1,217 @@
+"""Rules of the claims about sentiment analysis; test error is the RMSE by MC dropout, in rating units.
+
+final = mean over the last 10 % of epochs, gap = final - min; statistics are taken per seed and averaged over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from varrnn.claims.statistics import (
+    bump,
+    final,
+    gap,
+    kendall,
+    mean_of,
+    over_seeds,
+    pooled_sd,
+    roughness,
+    spearman,
+)
+from varrnn.claims.verdict import Evidence, Outcome
+from varrnn.records import Group
+
+Rule = Callable[[Evidence], Outcome | None]
+Number = float | int | str
+
+
+def statistics(evidence: Evidence, statistic: Callable, column: str | None = None) -> dict[str, float] | None:
+    """A statistic for every role; None if one of them cannot be had."""
+    values = {role: mean_of(group, statistic, column) for role, group in evidence.groups.items()}
+    return None if np.isnan(list(values.values())).any() else values
+
+
+def listed(values: Mapping[str, float], digits: int = 4) -> str:
+    return ", ".join(f"{role} {value:.{digits}f}" for role, value in values.items())
+
+
+def lowest_final(winner: str) -> Rule:
+    """One model ends below all others."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        ends = statistics(evidence, final)
+        if ends is None:
+            return None
+        others = [value for role, value in ends.items() if role != winner]
+        return Outcome(ends[winner] < min(others), f"final: {listed(ends)}")
+
+    return rule
+
+
+def only_one_keeps(winner: str) -> Rule:
+    """C27: only the variational model does not overfit, the others fit the training data."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        gaps = statistics(evidence, gap)
+        train = statistics(evidence, lambda epochs, values: values.min(), "train_rmse")
+        if gaps is None or train is None:
+            return None
+        others = [role for role in gaps if role != winner]
+        agrees = gaps[winner] <= 0.003 and all(gaps[role] > 0.005 and train[role] < 0.05 for role in others)
+        return Outcome(agrees, f"gap: {listed(gaps)}; lowest train: {listed(train)}")
+
+    return rule
+
+
+def early_minimum(role: str, by_epoch: int) -> Rule:
+    """C29: the lowest point of all curves belongs to one model in its first epochs."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        lowest: dict[str, tuple[float, int]] = {}
+        for name, group in evidence.groups.items():
+            curve = group.curve(group.records[0].error_column)
+            if not len(curve.epochs):
+                return None
+            at = curve.mean.argmin()
+            lowest[name] = (float(curve.mean[at]), int(curve.epochs[at]))
+        best = min(lowest, key=lambda name: lowest[name][0])
+        text = ", ".join(f"{name} {value:.4f} at epoch {epoch}" for name, (value, epoch) in lowest.items())
+        return Outcome(best == role and lowest[best][1] <= by_epoch, f"lowest point: {text}")
+
+    return rule
+
+
+def rougher(rough: Sequence[str], smooth: Sequence[str], factor: float = 1.5) -> Rule:
+    """Each of the first curves is at least so many times as rough as every one of the second."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        values = statistics(evidence, roughness)
+        if values is None:
+            return None
+        agrees = min(values[role] for role in rough) >= factor * max(values[role] for role in smooth)
+        return Outcome(agrees, f"roughness: {listed(values)}")
+
+    return rule
+
+
+def best_end_and_gap(winner: str) -> Rule:
+    """C31: one setting has the lowest final error and the smallest gap."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        ends, gaps = statistics(evidence, final), statistics(evidence, gap)
+        if ends is None or gaps is None:
+            return None
+        agrees = min(ends, key=lambda r: ends[r]) == winner and min(gaps, key=lambda r: gaps[r]) == winner
+        return Outcome(agrees, f"final: {listed(ends)}; gap: {listed(gaps)}")
+
+    return rule
+
+
+def has_bump(role: str, prominence: float = 0.003) -> Rule:
+    """C32: "test error decreases and then increases before decreasing again"."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        group = evidence[role]
+        curve = group.curve(group.records[0].error_column)
+        if len(curve.mean) < 5:
+            return None
+        height = bump(curve.mean)
+        return Outcome(height >= prominence, f"largest maximum between two minima: prominence {height:.4f}")
+
+    return rule
+
+
+def trend(statistic: Callable, sign: int, least: float, spread: float = 0.0) -> Rule:
+    """Spearman's rank correlation between the swept value (the role) and a statistic, on seed means."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        values = statistics(evidence, statistic)
+        if values is None:
+            return None
+        rho = spearman([float(role) for role in values], list(values.values()))
+        width = max(values.values()) - min(values.values())
+        text = f"Spearman {rho:+.2f}, spread {width:.4f}; {statistic.__name__}: {listed(values)}"
+        return Outcome(sign * rho >= least and width >= spread, text)
+
+    return rule
+
+
+def longer_is_better(evidence: Evidence) -> Outcome | None:
+    """C37: T = 400 ends no worse than 200, which ends below 50, which ends below 20."""
+    ends = statistics(evidence, final)
+    if ends is None:
+        return None
+    agrees = ends["400"] <= ends["200"] + 0.002 and ends["200"] < ends["50"] < ends["20"]
+    best = ", ".join(f"T={role}: {_best_point(group)}" for role, group in evidence.groups.items())
+    return Outcome(agrees, f"final: {listed(ends)}; best point: {best}")
+
+
+def _best_point(group: Group) -> str:
+    """Epochs and updates to the lowest test error, over seeds."""
+    epochs = [float(e[v.argmin()]) for e, v in (r.column(r.error_column) for r in group.records) if len(e)]
+    epoch = float(np.mean(epochs)) if epochs else float("nan")
+    batches = group.records[0].content.get("batches", {})
+    per_epoch = len(batches.get("train_loss", [])) * batches.get("every", 1) / max(1, group.records[0].epochs)
+    return f"epoch {epoch:.0f}" + (f", update {epoch * per_epoch:.0f}" if per_epoch else "")
+
+
+def approximation_agrees(evidence: Evidence) -> Outcome | None:
+    """C40, C41: the dropout approximation gives the same errors as MC dropout, and the same ranking."""
+    mc, plain = (statistics(evidence, final, column) for column in ("test_rmse_mc", "test_rmse"))
+    if mc is None or plain is None:
+        return None
+    largest = max(abs(mc[role] - plain[role]) for role in mc)
+    tau = kendall(list(mc.values()), list(plain.values()))
+    text = f"largest difference {largest:.4f}, Kendall {tau:.2f}; MC: {listed(mc)}; approximation: {listed(plain)}"
+    return Outcome(largest <= 0.005 and tau >= 0.67, text)
+
+
+def identical(a: str, b: str) -> Rule:
+    """C42: two models that overfit and end at the same error."""
+
+    def rule(evidence: Evidence) -> Outcome | None:
+        x, y = (over_seeds(evidence[role], final) for role in (a, b))
+        gaps = statistics(evidence, gap)
+        if not x or not y or gaps is None:
+            return None
+        difference, sd = float(np.mean(x) - np.mean(y)), pooled_sd([x, y])
+        agrees = abs(difference) <= max(2 * sd, 0.003) and min(gaps[a], gaps[b]) > 0.005
+        return Outcome(agrees, f"difference of finals {difference:+.4f}, sd {sd:.4f}; gap: {listed(gaps)}")
+
+    return rule
+
+
+def batch_losses(group: Group) -> list[np.ndarray]:
+    """Train loss per batch, penalty excluded, for each seed that recorded it."""
+    found = (record.content.get("batches", {}).get("train_loss") or [] for record in group.records)
+    return [np.asarray(losses, dtype=float) for losses in found if len(losses) >= 20]
+
+
+def _tenths(losses: np.ndarray) -> tuple[float, float]:
+    """Mean of the last but one and of the last 10 % of batches."""
+    tenth = len(losses) // 10
+    return float(losses[-2 * tenth : -tenth].mean()), float(losses[-tenth:].mean())
+
+
+def converged(evidence: Evidence) -> Outcome | None:
+    """C43: the train loss is stable: the last tenth of the batches within 2 % of the tenth before."""
+    changes = {}
+    for role, group in evidence.groups.items():
+        losses = batch_losses(group)
+        if not losses:
+            return None
+        changes[role] = float(np.mean([_tenths(one)[1] / _tenths(one)[0] - 1 for one in losses]))
+    return Outcome(all(abs(change) <= 0.02 for change in changes.values()), f"change: {listed(changes, 3)}")
+
+
+def near_zero(evidence: Evidence) -> Outcome | None:
+    """C49: "all models have converged, with the loss getting near zero"."""
+    ends = {}
+    for role, group in evidence.groups.items():
+        losses = batch_losses(group)
+        if not losses:
+            return None
+        ends[role] = float(np.mean([_tenths(one)[1] for one in losses]))
+    return Outcome(max(ends.values()) < 0.05, f"train loss at the end: {listed(ends, 3)}")

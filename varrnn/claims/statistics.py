@@ -1,0 +1,83 @@
+"""The few statistics that the rules of the claims need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from varrnn.records import Group
+
+
+def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
+    """Pooled standard deviation over seeds; zero when no group has two."""
+    arrays = [np.asarray(values, dtype=float) for values in groups]
+    freedom = sum(len(values) - 1 for values in arrays)
+    return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in arrays) / freedom)) if freedom > 0 else 0.0
+
+
+def final(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
+    """The mean over the last 10 % of epochs, of those that were measured."""
+    late = epochs > 0.9 * horizon
+    return float(values[late].mean()) if late.any() else float(values[-1])
+
+
+def gap(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
+    """How far the curve ends above its lowest point: overfitting."""
+    return final(epochs, values, horizon) - float(values.min())
+
+
+def roughness(epochs: np.ndarray, values: np.ndarray, after: int = 5) -> float:
+    """Standard deviation of epoch-to-epoch differences after epoch 5.
+
+    Late epochs are measured every fifth time only; a difference counts where both neighbours were measured.
+    """
+    neighbours = (np.diff(epochs) == 1) & (epochs[1:] > after)
+    differences = np.diff(values)[neighbours]
+    return float(differences.std(ddof=1)) if len(differences) > 1 else float("nan")
+
+
+def ranks(values: Sequence[float]) -> np.ndarray:
+    """Ranks from 1, ties share their mean rank."""
+    array = np.asarray(values, dtype=float)
+    return np.array([(array < v).sum() + ((array == v).sum() + 1) / 2 for v in array])
+
+
+def spearman(x: Sequence[float], y: Sequence[float]) -> float:
+    """Rank correlation; nan when one side is constant."""
+    rank_x, rank_y = ranks(x), ranks(y)
+    if rank_x.std() == 0 or rank_y.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(rank_x, rank_y)[0, 1])
+
+
+def kendall(x: Sequence[float], y: Sequence[float]) -> float:
+    """Kendall's tau between two rankings (no correction for ties)."""
+    pairs = [(i, j) for i in range(len(x)) for j in range(i)]
+    return float(np.mean([np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs]))
+
+
+def median_filter(values: np.ndarray, width: int = 5) -> np.ndarray:
+    """Running median; the window shrinks at both ends."""
+    half = width // 2
+    return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
+
+
+def bump(values: np.ndarray) -> float:
+    """The largest prominence of a maximum between two minima: it "decreases and then increases before decreasing"."""
+    smooth = median_filter(values)
+    heights = [smooth[i] - max(smooth[:i].min(), smooth[i + 1 :].min()) for i in range(1, len(smooth) - 1)]
+    return float(max(heights, default=0.0))
+
+
+def over_seeds(group: Group, statistic, column: str | None = None) -> list[float]:
+    """A statistic of the test curve (or of another column) for each seed; seeds without that column are left out."""
+    curves = [(record.column(column or record.error_column), record.epochs) for record in group.records]
+    horizon = statistic in (final, gap)
+    return [float(statistic(*c, h) if horizon else statistic(*c)) for c, h in curves if len(c[0])]
+
+
+def mean_of(group: Group, statistic, column: str | None = None) -> float:
+    """Seed mean of `over_seeds`; nan when there is nothing."""
+    values = over_seeds(group, statistic, column)
+    return float(np.mean(values)) if values else float("nan")

@@ -1,0 +1,160 @@
+"""What a claim is, and how records turn into a verdict on it.
+
+Rules were written before the results were known. A verdict is one of
+reproduced / not reproduced  enough seeds (and epochs) for the rule to decide;
+indicative                   the rule was applied, but to one seed (sentiment: fewer than three);
+short horizon                sentiment only: fewer than 100 epochs;
+not run                      a needed record is missing; the commands that would decide it are given.
+At size small a claim of the paper is never decided: its analogue "agrees" or "disagrees", beside the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from varrnn.paper_runs import SEEDS, Run, commands
+from varrnn.records import Group, Records
+
+REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
+INDICATIVE, SHORT, NOT_RUN = "indicative", "short horizon", "not run"
+NOT_APPLICABLE, BY_TEST = "not applicable", "unit test"
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, INDICATIVE, SHORT, NOT_RUN, NOT_APPLICABLE, BY_TEST)
+
+MC_SAMPLES, MC_ERROR = 1000, 0.05
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A rule's answer: does the evidence agree with the claim, and the numbers behind the answer."""
+
+    agrees: bool
+    numbers: str
+    n: int | None = None  # where a rule counts seeds itself (paired seeds)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Groups of records by role. `margins` is off at size small: margins hold for the stated size."""
+
+    groups: Mapping[str, Group]
+    margins: bool = True
+
+    def __getitem__(self, role: str) -> Group:
+        return self.groups[role]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict with our numbers, the number of seeds, and the command that decides what is open."""
+
+    status: str
+    agrees: bool | None = None
+    numbers: str = ""
+    n: int = 0
+    epochs: int = 0
+    unstable: int = 0
+    commands: tuple[str, ...] = ()
+    analogue: str = ""
+
+    def words(self) -> str:
+        """The verdict as it stands in a table: "indicative: agrees"."""
+        if self.status in (INDICATIVE, SHORT):
+            return f"{self.status}: {'agrees' if self.agrees else 'disagrees'}"
+        return self.status
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One testable sentence of the paper: statement, the paper's numbers, the runs it needs, the rule."""
+
+    id: str
+    statement: str
+    paper: str
+    needs: Mapping[str, Run] = field(default_factory=dict)
+    rule: Callable[[Evidence], Outcome | None] | None = None
+    seeds: int = 2  # the least for a verdict; one seed is indicative
+    epochs: int = 0  # the least horizon for a verdict
+    mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
+    analogue: bool = False  # judged again, without margins, at size small
+    ours: bool = False  # not a claim of the paper, not counted
+    decide: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
+    rule_text: str = ""
+
+
+def judge(claim: Claim, records: Records) -> Verdict:
+    """The verdict on one claim."""
+    if claim.decide is not None:
+        return claim.decide(records)
+    verdict = _judge_runs(claim, records)
+    return replace(verdict, analogue=_small(claim, records)) if claim.analogue else verdict
+
+
+def _judge_runs(claim: Claim, records: Records) -> Verdict:
+    assert claim.rule is not None, claim.id
+    groups = {role: records.group(run) for role, run in claim.needs.items()}
+    unstable = sum(group.unstable for group in groups.values())
+    missing = [(run, records.missing(run) or SEEDS) for role, run in claim.needs.items() if not groups[role].records]
+    if missing:
+        return Verdict(NOT_RUN, unstable=unstable, commands=tuple(commands(missing)))
+    fault = _mc_fault(groups) if claim.mc else ""
+    outcome = None if fault else claim.rule(Evidence(groups))
+    if outcome is None:
+        again = [(run, groups[role].seeds()) for role, run in claim.needs.items()]
+        extra = f" mc.samples={MC_SAMPLES}" if claim.mc else ""
+        redo = tuple(line + extra for line in commands(again))
+        return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
+    n = outcome.n if outcome.n is not None else min(map(len, groups.values()))
+    epochs = min(group.epochs for group in groups.values())
+    status = _status(claim, outcome, n, epochs)
+    more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status))
+    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more)
+
+
+def _status(claim: Claim, outcome: Outcome, n: int, epochs: int) -> str:
+    if epochs < claim.epochs:
+        return SHORT
+    if n < claim.seeds:
+        return INDICATIVE
+    return REPRODUCED if outcome.agrees else NOT_REPRODUCED
+
+
+def _more(claim: Claim, records: Records, status: str) -> list[str]:
+    """What would turn an indication into a verdict."""
+    if status == SHORT:
+        return commands((run, SEEDS) for run in claim.needs.values())
+    missing = ((run, records.missing(run)) for run in claim.needs.values())
+    return commands((run, seeds) for run, seeds in missing if seeds)
+
+
+def _mc_fault(groups: Mapping[str, Group]) -> str:
+    """Why the MC values of these records decide nothing; empty when they do."""
+    for record in (record for group in groups.values() for record in group.records):
+        value, samples = record.metric("test_ppl_mc"), record.metric("mc_samples") or 0
+        if value is None:
+            continue  # a model without MC evaluation; a rule that needs it answers None
+        if samples < MC_SAMPLES:
+            return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
+        if record.options.get("mc.word_dropout"):
+            return "MC with word dropout on, the rule asks for off"
+        if (record.metric("test_ppl_mc_se") or 0.0) >= MC_ERROR:
+            return f"MC standard error {record.metric('test_ppl_mc_se'):.3f}, the rule asks for below {MC_ERROR}"
+    return ""
+
+
+def _small(claim: Claim, records: Records) -> str:
+    """The claim's rule at size small: every model at the rates chosen on validation."""
+    assert claim.rule is not None
+    groups = {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
+    if not all(group.records for group in groups.values()):
+        return ""
+    outcome = None if claim.mc and _mc_fault(groups) else claim.rule(Evidence(groups, margins=False))
+    if outcome is None:
+        return ""
+    n = min(map(len, groups.values()))
+    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({outcome.numbers}; n={n})"
+
+
+def _at_small(run: Run) -> Run:
+    """The same run at size small."""
+    return tuple("experiment=ptb_small" if o.startswith("experiment=ptb_") else o for o in run)

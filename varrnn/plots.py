@@ -1,0 +1,137 @@
+"""Figures from records: mean and band over seeds, reference lines, and an honest empty panel where nothing was run."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from varrnn.paper_runs import SEEDS, Run, commands
+from varrnn.records import Curve, Group, Records
+from varrnn.style import COLUMN, PAGE, RC, REFERENCE, VARIANTS, Look
+
+Curves = Mapping[str, tuple[Look, Run]]  # role -> how it looks, and the run behind it
+
+
+def variants(models: Mapping[str, Run]) -> Curves:
+    """Curves that are variants of Table 1, in the order of the style."""
+    return {m: (VARIANTS[m], models[m]) for m in sorted(models, key=lambda model: VARIANTS[model].order)}
+
+
+class Canvas(NamedTuple):
+    """Panels to draw on, and the files that will hold them."""
+
+    panels: list[Axes]
+    files: list[Path]
+
+
+@contextmanager
+def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Iterator[Canvas]:
+    """One panel at column width, or several side by side at page width; saved as PDF and PNG below results/figures.
+
+    The files carry no dates, so that equal records give equal files. No pyplot: a script needs no display, and a
+    notebook keeps its own backend.
+    """
+    files = [folder / "figures" / f"{name}{suffix}" for suffix in (".pdf", ".png")]
+    with matplotlib.rc_context(RC):
+        made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
+        yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
+        files[0].parent.mkdir(parents=True, exist_ok=True)
+        made.savefig(files[0], metadata={"CreationDate": None})
+        made.savefig(files[1], metadata={"Software": None})
+
+
+def error_curve(group: Group) -> Curve:
+    """Test error by MC dropout against epochs."""
+    return group.curve(group.records[0].error_column)
+
+
+def history(column: str) -> Callable[[Group], Curve]:
+    return lambda group: group.curve(column)
+
+
+def batch_curve(group: Group) -> Curve:
+    """Train loss against batches: the mean over blocks of one per cent, penalty excluded."""
+    batches = [record.content.get("batches") or {} for record in group.records]
+    losses = [np.asarray(one["train_loss"], dtype=float) for one in batches if one.get("train_loss")]
+    if not losses:
+        return Curve(np.array([]), np.array([]), np.array([]), 0)
+    length = min(map(len, losses))
+    block = max(1, length // 100)
+    table = np.array([one[: length // block * block].reshape(-1, block).mean(axis=1) for one in losses])
+    places = (np.arange(table.shape[1]) + 0.5) * block * (batches[0].get("every") or 1)
+    std = table.std(axis=0, ddof=1) if len(losses) > 1 else np.zeros(table.shape[1])
+    return Curve(places, table.mean(axis=0), std, len(losses))
+
+
+def draw(axes: Axes, records: Records, curves: Curves, of: Callable[[Group], Curve] = error_curve) -> list[Curve]:
+    """Every curve that has records; the legend says how many seeds, or that there is no run; an empty panel if none."""
+    drawn = []
+    for look, run in curves.values():
+        group = records.group(run)
+        curve = of(group) if group.records else None
+        if curve is not None and len(curve.epochs):
+            _line(axes, curve, look, group)
+            drawn.append(curve)
+        else:
+            axes.plot([], [], color=look.colour, linestyle=look.line, alpha=0.35, label=f"{look.label}: not run")
+    if not drawn:
+        empty(axes, [run for _, run in curves.values()])
+    return drawn
+
+
+def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
+    count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
+    style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
+    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
+    if curve.n > 1:
+        axes.fill_between(
+            curve.epochs, curve.mean - curve.std, curve.mean + curve.std, color=look.colour, alpha=0.2, lw=0
+        )
+
+
+def empty(axes: Axes, runs: list[Run]) -> None:
+    """Say that nothing was run, and which command fills the panel."""
+    axes.clear()
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    needed = commands((run, SEEDS) for run in runs)
+    text = needed[0] if needed else ""
+    if len(needed) > 1:
+        text += f"\n(and {len(needed) - 1} more)"
+    width = 50 if len(axes.figure.axes) == 1 else 32  # letters that fit into a panel
+    lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width, break_on_hyphens=False)]
+    place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
+    axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **place)
+    axes.text(0.5, 0.66, "\n".join(lines), fontsize=5.5, family="monospace", **place)
+
+
+def reference(axes: Axes, value: float | None, label: str, line: str = "--") -> None:
+    """A horizontal line: the constant predictor, the ridge, a number that the paper gives."""
+    if value is not None:
+        axes.axhline(value, color=REFERENCE, linestyle=line, linewidth=0.9, label=f"{label} {value:.4g}", zorder=1)
+
+
+def baselines(axes: Axes, records: Records, curves: Curves) -> None:
+    """The constant predictor and the bag-of-words ridge, from the records of this panel."""
+    groups = [records.group(run) for _, run in curves.values()]
+    for metric, label, line in (("constant_rmse", "constant", "--"), ("ridge_rmse", "ridge", ":")):
+        values = {round(v, 4) for v in (group.mean(metric) for group in groups) if v is not None}
+        if len(values) == 1:
+            reference(axes, values.pop(), label, line)
+
+
+def finish(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
+    """Title, labels, and the legend below the panel, where it covers nothing."""
+    axes.set_title(title)
+    if axes.lines:
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if legend:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=1)

@@ -1,0 +1,239 @@
+"""The records of finished runs, the only thing that feeds tables, figures and claims.
+
+A record is the summary.json of a run, published by scripts/publish.py into results/records/. Here records are loaded,
+matched to the runs that an artefact needs, and aggregated over seeds.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from varrnn.errors import UserError
+from varrnn.paper_runs import SEEDS, Run
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "results" / "records"
+SCHEMA = 1
+SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
+NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: what was chosen, what differs from the choices, and what came out."""
+
+    path: Path
+    choices: Mapping[str, str]
+    diff: Mapping[str, Any]
+    seed: int
+    status: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, float | None]
+    history: Mapping[str, list]
+    content: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def epochs(self) -> int:
+        return int(max(self.history.get("epoch", []), default=0))
+
+    def metric(self, name: str) -> float | None:
+        value = self.metrics.get(name)
+        return None if value is None or not np.isfinite(value) else float(value)
+
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Epochs and values of a history column, where it was measured."""
+        pairs = zip(self.history.get("epoch", []), self.history.get(name, []))
+        measured = [(epoch, value) for epoch, value in pairs if value is not None and np.isfinite(value)]
+        return np.array([e for e, _ in measured], dtype=int), np.array([v for _, v in measured], dtype=float)
+
+    @property
+    def error_column(self) -> str:
+        """Test error by MC dropout, as the paper plots it; without dropout the deterministic one is the same."""
+        return "test_rmse_mc" if len(self.column("test_rmse_mc")[0]) else "test_rmse"
+
+    @functools.cached_property
+    def options(self) -> dict[str, Any]:
+        """The config by dotted names."""
+        return dict(_leaves(self.config))
+
+
+class Identity(NamedTuple):
+    """What makes a run this run: its group choices, and all its options by their dotted names."""
+
+    choices: Mapping[str, str]
+    options: Mapping[str, Any]
+
+
+class Curve(NamedTuple):
+    """A history column over seeds."""
+
+    epochs: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    n: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one setting: a list over seeds, and how many more ended as unstable."""
+
+    records: tuple[Record, ...] = ()
+    unstable: int = 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(record.seed for record in self.records)
+
+    @property
+    def epochs(self) -> int:
+        return min((record.epochs for record in self.records), default=0)
+
+    def by_seed(self, metric: str) -> dict[int, float]:
+        found = {record.seed: record.metric(metric) for record in self.records}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def mean(self, metric: str) -> float | None:
+        values = list(self.by_seed(metric).values())
+        return float(np.mean(values)) if values else None
+
+    def std(self, metric: str) -> float | None:
+        """Sample standard deviation over seeds; None for a single one."""
+        values = list(self.by_seed(metric).values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+    def curve(self, column: str) -> Curve:
+        """Mean and standard deviation over seeds at the epochs that every seed has measured."""
+        columns = [dict(zip(*record.column(column))) for record in self.records]
+        columns = [values for values in columns if values]
+        epochs = sorted(set.intersection(*(set(values) for values in columns))) if columns else []
+        table = np.array([[values[e] for e in epochs] for values in columns]).reshape(len(columns), len(epochs))
+        std = table.std(axis=0, ddof=1) if len(columns) > 1 else np.zeros(len(epochs))
+        return Curve(np.array(epochs, dtype=int), table.mean(axis=0) if columns else np.array([]), std, len(columns))
+
+
+@dataclass(frozen=True)
+class Records:
+    """All records of a folder: runs, ensembles and benchmarks."""
+
+    runs: tuple[Record, ...] = ()
+    ensembles: tuple[Mapping[str, Any], ...] = ()
+    benchmarks: tuple[Mapping[str, Any], ...] = ()
+
+    def group(self, run: Run) -> Group:
+        """The records of the runs that these overrides would start, one per seed."""
+        wanted = identify(run)
+        return _grouped(record for record in self.runs if matches(record, wanted))
+
+    def missing(self, run: Run, seeds: Sequence[int] = SEEDS) -> tuple[int, ...]:
+        """Seeds without a record; a seed whose run was unstable counts as tried."""
+        wanted = identify(run)
+        tried = {record.seed for record in self.runs if matches(record, wanted)}
+        return tuple(seed for seed in seeds if seed not in tried)
+
+    def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
+        """Records that differ from `run` in nothing but the drop probabilities, by their probabilities."""
+        wanted = identify(run)
+        found: dict[tuple[tuple[str, float], ...], list[Record]] = {}
+        for record in self.runs:
+            if matches(record, wanted, free=("model.p_",)):
+                found.setdefault(rates(record), []).append(record)
+        return {key: _grouped(records) for key, records in sorted(found.items())}
+
+    def chosen(self, run: Run) -> Group:
+        """The grid point with the lowest validation perplexity; the test text chooses nothing."""
+        groups = [group for group in self.grid(run).values() if group.mean("valid_ppl") is not None]
+        return min(groups, key=lambda group: group.mean("valid_ppl") or np.inf, default=Group())
+
+
+def rates(record: Record) -> tuple[tuple[str, float], ...]:
+    """The drop probabilities of a run that are not zero."""
+    names = ("p_E", "p_W", "p_U", "p_c", "p_y")
+    found = {name: record.options.get(f"model.{name}") for name in names}
+    return tuple((name, float(value)) for name, value in found.items() if value)
+
+
+def _grouped(records: Iterable[Record]) -> Group:
+    """One record per seed: the longest run where several horizons exist."""
+    best: dict[int, Record] = {}
+    unstable: set[int] = set()
+    for record in sorted(records, key=lambda r: (r.epochs, str(r.path))):
+        if record.status == "unstable":
+            unstable.add(record.seed)
+        else:
+            best[record.seed] = record
+    return Group(tuple(best[seed] for seed in sorted(best)), len(unstable - set(best)))
+
+
+def matches(record: Record, wanted: Identity, free: tuple[str, ...] = ()) -> bool:
+    """Whether a record is the wanted run, whatever its seed.
+
+    Compared are the group choices and every option that both know: an option that is newer than the record did not
+    exist then, and a tuned default that changed since then tells the two apart. The horizon of a sentiment run is left
+    out: a shorter run is evidence too, and its verdict says "short horizon".
+    """
+    if any(record.choices.get(group) != choice for group, choice in wanted.choices.items()):
+        return False
+    if wanted.choices.get("task") in SENTIMENT_TASKS:
+        free = (*free, "optim.epochs")
+    compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
+    return all(key not in record.options or record.options[key] == wanted.options[key] for key in compared)
+
+
+@functools.cache
+def identify(run: Run) -> Identity:
+    """What these overrides mean, composed as run.py does."""
+    from varrnn import config  # here, not above: Hydra is needed only when a run has to be recognised
+
+    composed = config.compose(list(run))
+    return Identity(config.choices(composed), config.identity(composed))
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def load(folder: Path | str = RECORDS) -> Records:
+    """Every record below a folder; a broken file is an error, not a silent gap."""
+    runs, ensembles, benchmarks = [], [], []
+    for path in sorted(Path(folder).rglob("*.json")):
+        content = _read(path)
+        if path.relative_to(folder).parts[0] == "benchmark":
+            benchmarks.append(content)
+        elif content.get("kind") == "ensemble":
+            ensembles.append(content)
+        else:
+            runs.append(_record(path, content))
+    return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); publish the run again or delete the file") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}")
+    return content
+
+
+def _record(path: Path, content: Mapping[str, Any]) -> Record:
+    if content.get("schema") != SCHEMA:
+        raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
+    keys = ("choices", "diff", "seed", "status", "config", "metrics", "history")
+    absent = [key for key in keys if key not in content]
+    if absent:
+        raise UserError(f"{path}: no {', '.join(absent)} in this record; publish the run again")
+    return Record(path=path, content=content, **{key: content[key] for key in keys})
