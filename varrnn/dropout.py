@@ -95,8 +95,16 @@ def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | Non
 
 
 def ones(**where) -> Tensor:
-    """No dropout: the mask of ones, shared over every axis."""
-    return torch.ones(1, 1, 1, 1, **where)
+    """No dropout: the mask of ones, shared over every axis. It is marked, so that a kernel need not multiply by it."""
+    with torch.inference_mode(False):  # a version counter, which tells whether somebody wrote into the mask
+        one = torch.ones(1, 1, 1, 1, **where)
+    one.varrnn_ones = True  # type: ignore[attr-defined]
+    return one
+
+
+def is_ones(z: Tensor) -> bool:
+    """Whether z is still what ``ones`` made; False only costs a multiplication, and asks the device nothing."""
+    return getattr(z, "varrnn_ones", False) and z._version == 0
 
 
 def sample(

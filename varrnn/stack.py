@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from varrnn import dropout as rules
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
+from varrnn.kernels import KERNELS
 from varrnn.sequences import Sequences
 
 
@@ -109,7 +110,11 @@ class RecurrentLayers(MaskedModule):
         return 2 if self.bidirectional else 1
 
     def _run(self, x: Tensor, state: State, index: int, masks: Masks) -> State:
-        return unroll(self.cell, x, state, self._weights(index), masks)
+        weights = self._weights(index)
+        kernel = KERNELS.get(self.cell) if self.fast else None
+        if kernel is None or any(z.requires_grad for z in masks):
+            return unroll(self.cell, x, state, weights, masks)
+        return kernel(x, state, weights, masks)
 
     def _weights(self, index: int) -> Weights:
         return Weights(*(getattr(self, name) for name in self._names(index)))

@@ -1,1 +1,14 @@
 """Whole-sequence forward and backward passes: the fast twins of cells.py, a file per cell."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from varrnn.cells import Cell, LSTMCell, Weights
+from varrnn.dropout import Masks
+from varrnn.kernels.lstm import lstm
+
+Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks], tuple[Tensor, ...]]
+
+# A cell that is not here, with other activations for one, runs on the reference path.
+KERNELS: dict[Cell, Kernel] = {LSTMCell(): lstm}

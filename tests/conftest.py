@@ -1,0 +1,34 @@
+"""Shared fixtures and marks: `cuda` tests skip without a GPU, `data` tests without the real corpora."""
+
+import os
+
+import pytest
+import torch
+
+from varrnn import Dropout
+
+VARIANTS = {
+    "none": Dropout.none(),
+    "naive": Dropout.naive(0.4).for_layers(),
+    "moon": Dropout.moon(0.3).for_layers(),
+    "tied": Dropout.variational(p_W=0.3, p_U=0.2),
+    "untied": Dropout.variational(p_W=0.3, p_U=0.2, tied=False),
+    "tied_per_step": Dropout(p_W=0.3, p_U=0.2, per_step=True),
+    "untied_per_step": Dropout(p_W=0.3, p_U=0.2, per_step=True, per_gate=True),
+    "everything": Dropout(p_W=0.3, p_U=0.2, p_c=0.2, per_step=True, per_gate=True),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    no_gpu = pytest.mark.skip(reason="needs a CUDA GPU")
+    no_data = pytest.mark.skip(reason="needs the real corpora; set VARRNN_DATA to a folder with ptb/ and cornell/")
+    for item in items:
+        if "cuda" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(no_gpu)
+        if "data" in item.keywords and not os.environ.get("VARRNN_DATA"):
+            item.add_marker(no_data)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,200 @@
+"""The LSTM over a whole sequence, forward and backward: the fast twin of ``cells.LSTMCell``.
+
+a_t = (x_t o z_x) W + (h_{t-1} o z_h) U + b;  i, f, o = sigm(a), g = tanh(a);  c_t = z_c o (f o c_{t-1} + i o g);
+h_t = z_r o o o tanh(c_t). Saved are the four gates, c and h; everything else is cheaper to compute again.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from varrnn.cells import Weights
+from varrnn.dropout import Masks, is_ones
+from varrnn.kernels.products import Recurrence, add_weight_gradient, chunks, operand, over, project, tanh, unproject
+
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+def lstm(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+    """Every h_t and c_t, (T, B, H), of x (T, B, I)."""
+    x = x.contiguous()
+    inputs = (x, *state, *w)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+        return LSTM.apply(*inputs, *masks)
+    return forward(x, *state, w, masks, keep=False)[:2]
+
+
+class LSTM(torch.autograd.Function):
+    """Masks are data: a mask that wants a gradient runs on the reference path."""
+
+    @staticmethod
+    def forward(ctx, x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c):  # type: ignore[no-untyped-def]
+        w, masks = Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
+        h, c, gates = forward(x, h0, c0, w, masks, keep=True)
+        ctx.save_for_backward(x, h0, c0, *w, *masks, h, c, gates)
+        ctx.set_materialize_grads(False)
+        return h, c
+
+    @staticmethod
+    def backward(ctx, dh, dc):  # type: ignore[no-untyped-def]
+        if torch.is_grad_enabled():
+            raise RuntimeError("the fast path has no second derivative (create_graph=True); use fast=False for it")
+        x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, c, gates = ctx.saved_tensors
+        saved = Saved(x, h0, c0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, c, gates)
+        return (*backward(saved, dh, dc, ctx.needs_input_grad), None, None, None)
+
+
+@dataclass
+class Saved:
+    """What the forward pass leaves for the backward pass."""
+
+    x: Tensor
+    h0: Tensor
+    c0: Tensor
+    w: Weights
+    masks: Masks
+    h: Tensor
+    c: Tensor
+    gates: Tensor
+
+
+def forward(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Chunk by chunk: the input products of some steps at once, then their steps. Without ``keep`` gates are reused."""
+    steps, batch, _ = x.shape
+    size = w.w_hh.shape[1]
+    h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
+    pieces = chunks(steps, batch)
+    gates = x.new_empty(steps if keep else pieces[0][1], batch, 4 * size)
+    bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
+    state = (h0, c0)
+    for start, stop in pieces:
+        a = gates[start:stop] if keep else gates[: stop - start]
+        project(operand(x[start:stop], over(masks.z_x, start, stop)), w.w_ih, bias, a.view(-1, 4 * size), 4)
+        some = Masks(*(over(z, start, stop) for z in masks))
+        state = run_steps(a, h[start:stop], c[start:stop], state, w.w_hh, some)
+    return h, c, gates
+
+
+def run_steps(
+    a: Tensor, h: Tensor, c: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, masks: Masks
+) -> tuple[Tensor, Tensor]:
+    """The steps of one chunk: a (k, B, 4H) holds the input products and receives the gates; h and c are filled."""
+    size = w_hh.shape[1]
+    h_prev, c_prev = state
+    recur = Recurrence(w_hh, masks.z_h, h_prev, gates=4)
+    memory = Memory(masks.z_c)
+    tanh_c = torch.empty_like(c_prev)
+    views = (a, a[..., : 2 * size], *a.unflatten(-1, (4, size)).unbind(2), h, c)
+    for t, (a_t, i_f, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.unbind(0) for view in views))):
+        recur.add(a_t, h_prev, t)
+        i_f.sigmoid_()
+        tanh(g, out=g)
+        o.sigmoid_()
+        torch.mul(i, g, out=c_t).addcmul_(f, c_prev)
+        memory.mask(c_t, t)
+        torch.mul(o, tanh(c_t, out=tanh_c), out=h_t)
+        memory.read(h_t, t)
+        h_prev, c_prev = h_t, c_t
+    return h_prev, c_prev
+
+
+class Memory:
+    """Moon's mask on c_t and the factor on h_t where it is read; nothing at all when they are ones."""
+
+    def __init__(self, z_c: Tensor) -> None:
+        self.plain = is_ones(z_c)
+        self.steps = list(z_c.unbind(0))
+
+    def mask(self, c: Tensor, t: int) -> None:
+        if not self.plain:
+            c.mul_(self.steps[t if len(self.steps) > 1 else 0][0])
+
+    def read(self, h: Tensor, t: int) -> None:
+        if not self.plain:
+            h.mul_(self.steps[t if len(self.steps) > 1 else 0][-1])
+
+
+def backward(
+    s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Chunks in reverse; the gradient of the gates lives for one chunk only and goes into the weights from the cache."""
+    dh, dc = torch.zeros_like(s.h0), torch.zeros_like(s.c0)
+    dx = torch.empty_like(s.x) if needs[0] else None
+    dw_ih = torch.zeros_like(s.w.w_ih) if needs[3] else None
+    dw_hh = torch.zeros_like(s.w.w_hh) if needs[4] else None
+    db = torch.zeros_like(s.w.b_ih) if s.w.b_ih is not None and (needs[5] or needs[6]) else None
+    pieces = chunks(*s.h.shape[:2])
+    buffer = torch.empty_like(s.gates[: pieces[0][1]])
+    for start, stop in reversed(pieces):
+        now = slice(start, stop)
+        masks = Masks(*(over(z, start, stop) for z in s.masks))
+        h_prev, c_prev = before(s.h, s.h0, start, stop), before(s.c, s.c0, start, stop)
+        da = buffer[: stop - start]
+        slope = derivatives(s.gates[now], s.c[now], c_prev, masks.z_c, da)
+        given = tuple(None if d is None else d[now] for d in (dh_out, dc_out))
+        dh, dc = run_back(da, slope, s.gates[now], (dh, dc), given, s.w.w_hh, masks)
+        rows = da.view(-1, da.shape[-1])
+        if dw_ih is not None:
+            add_weight_gradient(dw_ih, rows, operand(s.x[now], masks.z_x), 4)
+        if dw_hh is not None:
+            add_weight_gradient(dw_hh, rows, operand(h_prev, masks.z_h), 4)
+        if db is not None:
+            db.add_(rows.sum(0))
+        if dx is not None:
+            unproject(rows, s.w.w_ih, masks.z_x, dx[now], 4)
+    return dx, dh, dc, dw_ih, dw_hh, db if needs[5] else None, db if needs[6] else None
+
+
+def before(history: Tensor, first: Tensor, start: int, stop: int) -> Tensor:
+    """The states that the steps start to stop begin with."""
+    if start:
+        return history[start - 1 : stop - 1]
+    return torch.cat([first.unsqueeze(0), history[: stop - 1]])
+
+
+def derivatives(gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tensor) -> Tensor:
+    """Local derivatives of a chunk: of c_t by the gates i, f, g and of h_t by o into ``da``; returns that of h_t by c_t."""
+    i, f, g, o = gates.unflatten(-1, (4, -1)).unbind(2)
+    d_i, d_f, d_g, d_o = da.unflatten(-1, (4, -1)).unbind(2)
+    slope = tanh(c, out=torch.empty_like(c))
+    sigmoid_backward(g, i, grad_input=d_i)
+    sigmoid_backward(c_prev, f, grad_input=d_f)
+    tanh_backward(i, g, grad_input=d_g)
+    sigmoid_backward(slope, o, grad_input=d_o)
+    tanh_backward(o, slope, grad_input=slope)
+    if not is_ones(z_c):
+        d_o.mul_(z_c[:, -1])
+        slope.mul_(z_c[:, -1])
+    return slope
+
+
+def run_back(
+    da: Tensor,
+    slope: Tensor,
+    gates: Tensor,
+    state: tuple[Tensor, Tensor],
+    given: tuple[Tensor | None, ...],
+    w_hh: Tensor,
+    masks: Masks,
+) -> tuple[Tensor, Tensor]:
+    """The steps of one chunk backwards: ``da`` turns from local derivatives into the gradient of the gates' inputs."""
+    dh, dc = state
+    recur = Recurrence(w_hh, masks.z_h, dh, gates=4)
+    memory = Memory(masks.z_c)
+    d_ifgo = da.unflatten(-1, (4, -1))
+    forget = gates.unflatten(-1, (4, -1))[:, :, 1].unbind(0)
+    views = zip(da.unbind(0), d_ifgo[:, :, :3].unbind(0), d_ifgo[:, :, 3].unbind(0), slope.unbind(0), forget)
+    for t, (d_t, d_ifg, d_o, slope_t, f) in reversed(list(enumerate(views))):
+        if given[0] is not None:
+            dh = dh + given[0][t]
+        if given[1] is not None:
+            dc = dc + given[1][t]
+        dc.addcmul_(dh, slope_t)
+        memory.mask(dc, t)
+        d_ifg.mul_(dc.unsqueeze(1))
+        d_o.mul_(dh)
+        dc.mul_(f)
+        dh = recur.back(d_t, t)
+    return dh, dc
