@@ -1,0 +1,117 @@
+"""One HTTP download into memory: retried, resumed where it broke off, and refused when it is not the data."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import nullcontext
+from typing import Any
+
+from varrnn.data.files import sha256_of
+
+TIMEOUT = 20.0  # seconds without a byte
+PAUSES = (1.0, 3.0, 6.0)  # between attempts
+LIMIT = 200 * 2**20  # the largest archive has 35 MB
+CHUNK = 2**16
+FINAL = (400, 401, 403, 404, 405, 410, 451)  # answers that will not change by asking again
+
+
+class Refused(Exception):
+    """A source that cannot be used; the message says why. The next source may still work."""
+
+
+def download(url: str, expected: str | None = None) -> bytes:
+    """The body behind `url`. Nothing touches the disk here, so that nothing half-written can stay there."""
+    body = Body(url)
+    for pause in (*PAUSES, None):
+        try:
+            body.receive()
+            break
+        except urllib.error.HTTPError as error:
+            reason = f"the server answers {error.code} {error.reason}"
+            final = error.code in FINAL
+        except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
+            cause = getattr(error, "reason", None) or error
+            reason = str(cause) or type(error).__name__
+            final = isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
+        if final or pause is None:
+            came = f"; {sums(body.content, expected)}" if body.content else ""
+            raise Refused(f"{name_of(url)}: {reason}{came}")
+        time.sleep(pause)
+    check(name_of(url), bytes(body.content), expected)
+    return bytes(body.content)
+
+
+def check(name: str, content: bytes, expected: str | None) -> None:
+    """Compare with the known SHA-256; a web page is never data, known sum or not."""
+    if content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        raise Refused(f"{name}: an HTML page came instead of data (login? proxy?); {sums(content, expected)}")
+    if expected is not None and sha256_of(content) != expected:
+        raise Refused(f"{name}: {len(content):,} bytes that are not the data; {sums(content, expected)}")
+
+
+def sums(content: bytes | bytearray, expected: str | None) -> str:
+    """The found and the expected sum, for messages."""
+    return f"SHA-256 {sha256_of(bytes(content))}" + (f", expected {expected}" if expected else "")
+
+
+def name_of(url: str) -> str:
+    """The file's name at the end of a URL."""
+    return url.rsplit("/", 1)[-1]
+
+
+class Body:
+    """What has arrived so far of one answer, and what is needed to ask for the rest of the same version."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.content = bytearray()
+        self.version: str | None = None  # ETag or date of the answer that broke off
+
+    def receive(self) -> None:
+        """Ask for what is missing; an answer that breaks off raises ConnectionError and keeps what came."""
+        request = urllib.request.Request(self.url, headers={"User-Agent": "varrnn"} | self._range())
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            self._begin(answer)
+            length = answer.headers.get("Content-Length")
+            total = len(self.content) + int(length) if length else None
+            with _bar(self.url, total, len(self.content)) as bar:
+                while chunk := answer.read(CHUNK):
+                    self.content += chunk
+                    if bar is not None:
+                        bar.update(len(chunk))
+                    if len(self.content) > LIMIT:
+                        raise Refused(f"the answer is larger than {LIMIT // 2**20} MB")
+        if total is not None and len(self.content) != total:
+            raise ConnectionError(f"the answer broke off after {len(self.content):,} of {total:,} bytes")
+
+    def _range(self) -> dict[str, str]:
+        if not (self.content and self.version):
+            return {}
+        return {"Range": f"bytes={len(self.content)}-", "If-Range": self.version}
+
+    def _begin(self, answer: Any) -> None:
+        """Go on only if the server really sends the rest from where we are; otherwise start afresh."""
+        here = f"bytes {len(self.content)}-"
+        if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(here):
+            self.content.clear()
+            self.version = None
+            raise ConnectionError("the server resumed at another place than asked")
+        if answer.status != 206:
+            self.content.clear()
+        tag = answer.headers.get("ETag", "")
+        self.version = tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified")
+
+
+def _bar(url: str, total: int | None, start: int) -> Any:
+    """A progress bar where somebody can see it and tqdm is installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return nullcontext()
+    hidden = not sys.stderr.isatty()
+    return tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=name_of(url), leave=False, disable=hidden)

