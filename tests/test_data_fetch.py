@@ -48,11 +48,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(int(fault))
             return
         start = int(asked[6:-1]) if asked and fault != "ignore range" else 0
+        start += fault == "wrong place"
         body = server.content[start:]
         self.send_response(206 if start else 200)
         if start:
-            shown = start + 1 if fault == "wrong place" else start
-            self.send_header("Content-Range", f"bytes {shown}-{len(server.content) - 1}/{len(server.content)}")
+            self.send_header("Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}")
         if server.etag:
             self.send_header("ETag", server.etag)
         if fault != "no length":

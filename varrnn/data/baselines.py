@@ -91,8 +91,8 @@ def _solve(bag: Bag, share: np.ndarray, target: np.ndarray, penalty: float, weig
     """Conjugate gradients on (Z'Z + penalty) w = Z't, Z the centred bag; the sparse bag is never written out."""
 
     def product(v: np.ndarray) -> np.ndarray:
-        z = bag.times(v) - share @ v
-        return bag.transpose_times(z) - share * z.sum() + penalty * v
+        z = bag.times(v) - share @ v  # sums to zero, so that centring the left factor would change nothing
+        return bag.transpose_times(z) + penalty * v
 
     right = bag.transpose_times(target) - share * target.sum()
     residual = right - product(weights)
