@@ -15,8 +15,14 @@ from matplotlib.figure import Figure
 
 from varrnn.paper_runs import SEEDS, Run, commands
 from varrnn.records import Curve, Group, Records
-from varrnn.style import COLUMN, PAGE, RC, REFERENCE, VARIANTS, Look
+from varrnn.style import COLUMN, PAGE, RC, REFERENCE, VARIANTS, Look, sweep
 
+COMBINATIONS = {
+    "p_E=0 p_U=0": ("#000000", ":"),
+    "p_E=0 p_U=0.5": ("#D55E00", "--"),
+    "p_E=0.5 p_U=0": ("#009E73", "-."),
+    "p_E=0.5 p_U=0.5": ("#0072B2", "-"),
+}
 Curves = Mapping[str, tuple[Look, Run]]  # role -> how it looks, and the run behind it
 
 
@@ -134,4 +140,52 @@ def finish(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "",
     if axes.lines:
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if legend:
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=1)
+            many = len(axes.get_legend_handles_labels()[0]) > 6
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2 if many else 1, columnspacing=1.0)
+
+
+def swept(runs: Mapping[str, Run], label: str) -> Curves:
+    """Curves of a swept value, "label=value", from dark (low) to light (high)."""
+    looks = sweep(list(runs))
+    return {value: (looks[value]._replace(label=f"{label}={value}"), run) for value, run in runs.items()}
+
+
+def error_panel(
+    axes: Axes, records: Records, curves: Curves, title: str, of: Callable[[Group], Curve] = error_curve
+) -> None:
+    """A panel of figures 3 to 12: RMSE against epochs, with the constant predictor and the ridge."""
+    if draw(axes, records, curves, of):
+        baselines(axes, records, curves)
+    finish(axes, title, ylabel="RMSE")
+
+
+def loss_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
+    """A panel of figures 13 to 15: train loss (standardised MSE without the penalty) against batches."""
+    if draw(axes, records, curves, batch_curve):
+        axes.set_yscale("log")
+    finish(axes, title, xlabel="batch", ylabel="train loss")
+
+
+def combinations(runs: Mapping[str, Run]) -> Curves:
+    """The four settings of figure 4a."""
+    return {role: (Look(role, COMBINATIONS[role][0], COMBINATIONS[role][1]), run) for role, run in runs.items()}
+
+
+def grid(runs: Mapping[str, Run]) -> Curves:
+    """The (p, weight decay) settings of figures 10 and 12: one colour per decay, solid for p=.25, dashed for p=.5."""
+    decays = list(dict.fromkeys(role.split("decay=")[1] for role in runs))
+    looks = sweep(decays)
+    colours = {role: looks[role.split("decay=")[1]].colour for role in runs}
+    return {
+        role: (Look(role.replace("decay", "λ"), colours[role], "-" if "p=0.25" in role else "--"), run)
+        for role, run in runs.items()
+    }
+
+
+def same_scale(panels: list[Axes]) -> None:
+    """Panels that are compared share their vertical axis."""
+    drawn = [axes for axes in panels if axes.lines]
+    if len(drawn) > 1:
+        low, high = min(axes.get_ylim()[0] for axes in drawn), max(axes.get_ylim()[1] for axes in drawn)
+        for axes in drawn:
+            axes.set_ylim(low, high)

@@ -39,7 +39,7 @@ def at(size: str, *models: str) -> dict[str, Run]:
 def level_claim(letter: str, row: Row) -> Claim:
     """C11: the absolute level of one row of Table 1, medium."""
     levels = {MC: row.test} if row.mc else {VALID: row.valid, TEST: row.test}
-    numbers = f"{row.test:g}" if row.mc else f"{row.valid:g} / {row.test:g}"
+    numbers = f"{row.test:.1f}" if row.mc else f"{row.valid:.1f} / {row.test:.1f}"
     statement = f"medium, level of {row.label}"
     rule = within(row.model, levels, 2)
     return Claim(f"C11{letter}", statement, numbers, at("medium", row.model), rule, mc=row.mc, rule_text="within 2 %")

@@ -148,11 +148,14 @@ def _small(claim: Claim, records: Records) -> str:
     groups = {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
     if not all(group.records for group in groups.values()):
         return ""
-    outcome = None if claim.mc and _mc_fault(groups) else claim.rule(Evidence(groups, margins=False))
+    fault = _mc_fault(groups) if claim.mc else ""
+    outcome = None if fault else claim.rule(Evidence(groups, margins=False))
     if outcome is None:
-        return ""
+        return f"small-size analogue open ({fault})" if fault else ""
     n = min(map(len, groups.values()))
-    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({outcome.numbers}; n={n})"
+    parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
+    text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
+    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; n={n})"
 
 
 def _at_small(run: Run) -> Run:

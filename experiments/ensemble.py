@@ -1,0 +1,48 @@
+"""Model averaging: ten large Variational LSTMs with MC dropout against ten naive ones."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.other_evidence import TEN, ensembles
+from varrnn.claims.paper_numbers import ENSEMBLES
+from varrnn.paper_runs import language_model
+from varrnn.records import Records
+from varrnn.tables import DASH, NOT_RUN, Table
+
+COLUMNS = ("Size", "members", "variational, MC: paper", "ours", "naive: Zaremba et al.", "ours")
+NOTE = "Test perplexity of the averaged probabilities. The paper averages large models; the other sizes are ours."
+
+
+def table(records: Records) -> Table:
+    paper_variational, paper_naive = ENSEMBLES.values()
+    rows = []
+    for size in ("large", "medium", "small"):
+        ours = [ensembles(records, size, variational) for variational in (True, False)]
+        members = sorted({*ours[0], *ours[1], *({TEN, 38} if size == "large" else ())})
+        published = (paper_variational, paper_naive) if size == "large" else ({}, {})
+        for n in members:
+            cells = [_cell(values, n, DASH) for values in published]
+            found = [_cell(values, n, NOT_RUN if n == TEN else DASH) for values in ours]
+            rows.append([size, str(n), cells[0], found[0], cells[1], found[1]])
+    return Table("ensemble", "Model averaging", COLUMNS, rows, NOTE)
+
+
+def _cell(values: dict[int, float], n: int, otherwise: str) -> str:
+    return f"{values[n]:.1f}" if n in values else otherwise
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    return table(records).write(folder)
+
+
+ARTEFACT = Artefact(
+    "ensemble",
+    "Model averaging: ten large models",
+    draw,
+    runs=tuple(language_model("large", model) for model in ("variational_untied", "naive")),
+    claims=("C20",),
+    seeds=tuple(range(1, TEN + 1)),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,30 @@
+"""Figure 10: GRU test error, the models of figure 3c (left) and Variational GRU configurations (right)."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE10
+from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.plots import error_panel, figure, grid, variants
+from varrnn.records import Records
+
+GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure10", panels=2, height=3.6) as (panels, files):
+        error_panel(panels[0], records, variants(GRU), "GRU test error (figure 3c)")
+        error_panel(panels[1], records, grid(FIGURE10), "Variational GRU, p and weight decay")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure10",
+    "Figure 10: GRU test error and Variational GRU configurations",
+    draw,
+    runs=(*GRU.values(), *FIGURE10.values()),
+    claims=("C28", "C41"),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,30 @@
+"""Figure 11: naive dropout (a new mask at each step) against dropout LSTM (the same mask), inputs and outputs alone."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE11
+from varrnn.plots import error_panel, figure
+from varrnn.records import Records
+from varrnn.style import VARIANTS, Look
+
+LOOKS = {"naive": VARIANTS["naive"], "fixed mask": Look("Dropout LSTM (fixed mask)", "#0072B2")}
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    curves = {role: (LOOKS[role], run) for role, run in FIGURE11.items()}
+    with figure(folder, "figure11") as (panels, files):
+        error_panel(panels[0], records, curves, "No dropout on embedding and recurrent layer")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure11",
+    "Figure 11: naive dropout LSTM and dropout LSTM",
+    draw,
+    runs=tuple(FIGURE11.values()),
+    claims=("C42",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,28 @@
+"""Figure 12: Variational GRU by the dropout approximation (left), beside MC dropout (right)."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE10
+from varrnn.plots import error_panel, figure, grid, history, same_scale
+from varrnn.records import Records
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure12", panels=2, height=3.6) as (panels, files):
+        error_panel(panels[0], records, grid(FIGURE10), "GRU, dropout approximation", history("test_rmse"))
+        error_panel(panels[1], records, grid(FIGURE10), "GRU, MC dropout (figure 10)")
+        same_scale(panels)
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure12",
+    "Figure 12: dropout approximation in the GRU",
+    draw,
+    runs=tuple(FIGURE10.values()),
+    claims=("C41",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,28 @@
+"""Figure 13: train loss against batches for the LSTMs of figure 3a."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.plots import figure, loss_panel, variants
+from varrnn.records import Records
+
+RUNS = {model: sentiment(model, "lstm") for model in FIGURE3_MODELS}
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure13") as (panels, files):
+        loss_panel(panels[0], records, variants(RUNS), "LSTM train loss (figure 3a)")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure13",
+    "Figure 13: train loss of the LSTMs of figure 3a",
+    draw,
+    runs=tuple(RUNS.values()),
+    claims=("C43",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

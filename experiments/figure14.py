@@ -1,0 +1,28 @@
+"""Figure 14: train loss against batches for the GRUs of figure 3c."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.plots import figure, loss_panel, variants
+from varrnn.records import Records
+
+RUNS = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure14") as (panels, files):
+        loss_panel(panels[0], records, variants(RUNS), "GRU train loss (figure 3c)")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure14",
+    "Figure 14: train loss of the GRUs of figure 3c",
+    draw,
+    runs=tuple(RUNS.values()),
+    claims=("C43",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

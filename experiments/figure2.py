@@ -1,0 +1,43 @@
+"""Figure 2: medium model, validation perplexity without learning-rate decay.
+
+Differs: the paper says that the decay was "reduced" and not by how much; the authors' first scripts used none, as here.
+"""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.paper_numbers import TABLE1
+from varrnn.paper_runs import FIGURE3_MODELS, language_model
+from varrnn.plots import draw as draw_curves
+from varrnn.plots import figure, finish, history, variants
+from varrnn.records import Records
+from varrnn.style import VARIANTS
+
+RUNS = {model: language_model("medium", model, "optim=no_decay") for model in FIGURE3_MODELS}
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure2") as (panels, files):
+        axes = panels[0]
+        drawn = draw_curves(axes, records, variants(RUNS), history("valid_ppl_authors"))
+        if drawn:
+            for row in TABLE1["medium"]:
+                if row.model in RUNS and row.valid:  # what each reaches with decay, according to the paper
+                    axes.plot(1.0, row.valid, "<", color=VARIANTS[row.model].colour, ms=4, clip_on=False,
+                              transform=axes.get_yaxis_transform())  # fmt: skip
+            axes.plot([], [], "<", color="0.4", ms=4, label="with decay (paper, Table 1)")
+            axes.set_ylim(75, 2.2 * min(curve.mean.min() for curve in drawn))
+        finish(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure2",
+    "Figure 2: medium model, validation perplexity without learning-rate decay",
+    draw,
+    runs=tuple(RUNS.values()),
+    claims=("C23", "C24", "C25"),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,31 @@
+"""Figure 3: sentiment analysis, variational, naive and no dropout; LSTM (a: train, b: test) and GRU (c: test)."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.plots import error_panel, figure, history, variants
+from varrnn.records import Records
+
+LSTM = {model: sentiment(model, "lstm") for model in FIGURE3_MODELS}
+GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure3", panels=3) as (panels, files):
+        error_panel(panels[0], records, variants(LSTM), "(a) LSTM train error", history("train_rmse"))
+        error_panel(panels[1], records, variants(LSTM), "(b) LSTM test error")
+        error_panel(panels[2], records, variants(GRU), "(c) GRU test error")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure3",
+    "Figure 3: sentiment analysis error, variational, naive and standard LSTM and GRU",
+    draw,
+    runs=(*LSTM.values(), *GRU.values()),
+    claims=("C26", "C27", "C28", "C29", "C30"),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

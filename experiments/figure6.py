@@ -1,0 +1,27 @@
+"""Figure 6: test error of the Variational LSTM with different weight decays; right: with the authors' regulariser."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE6, FIGURE6_ONE_GATE
+from varrnn.plots import error_panel, figure, swept
+from varrnn.records import Records
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure6", panels=2, height=3.1) as (panels, files):
+        error_panel(panels[0], records, swept(FIGURE6, "λ"), "Weight decay on all layers (the text)")
+        error_panel(panels[1], records, swept(FIGURE6_ONE_GATE, "λ"), "Weight decay on one gate (the authors' code)")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure6",
+    "Figure 6: weight decay",
+    draw,
+    runs=(*FIGURE6.values(), *FIGURE6_ONE_GATE.values()),
+    claims=("C36", "C36b"),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,26 @@
+"""Figure 7: test error of the Variational LSTM. Sequence length."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE7
+from varrnn.plots import error_panel, figure, swept
+from varrnn.records import Records
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure7", height=3.3) as (panels, files):
+        error_panel(panels[0], records, swept(FIGURE7, "T"), "Sequence length")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure7",
+    "Figure 7: sequence length",
+    draw,
+    runs=tuple(FIGURE7.values()),
+    claims=("C37",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,26 @@
+"""Figure 8: test error of the Variational LSTM. Embedding dropout, T=50, p_U=0.5."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE8
+from varrnn.plots import error_panel, figure, swept
+from varrnn.records import Records
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure8", height=3.3) as (panels, files):
+        error_panel(panels[0], records, swept(FIGURE8, "p_E"), "Embedding dropout, T=50, p_U=0.5")
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure8",
+    "Figure 8: embedding dropout, T=50, p_U=0.5",
+    draw,
+    runs=tuple(FIGURE8.values()),
+    claims=("C38",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

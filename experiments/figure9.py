@@ -1,0 +1,28 @@
+"""Figure 9: the runs of figure 4a by the dropout approximation (left), beside MC dropout (right)."""
+
+from pathlib import Path
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.sentiment import FIGURE4A
+from varrnn.plots import combinations, error_panel, figure, history, same_scale
+from varrnn.records import Records
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    with figure(folder, "figure9", panels=2, height=3.1) as (panels, files):
+        error_panel(panels[0], records, combinations(FIGURE4A), "Dropout approximation", history("test_rmse"))
+        error_panel(panels[1], records, combinations(FIGURE4A), "MC dropout (figure 4a)")
+        same_scale(panels)
+    return files
+
+
+ARTEFACT = Artefact(
+    "figure9",
+    "Figure 9: dropout approximation in the Variational LSTM",
+    draw,
+    runs=tuple(FIGURE4A.values()),
+    claims=("C40",),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,69 @@
+"""Size small (ours): validation perplexity against epochs, and test perplexity against the number of MC samples."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims.paper_numbers import YARDSTICKS
+from varrnn.paper_runs import TABLE1_MODELS, language_model
+from varrnn.plots import empty, figure, finish, reference
+from varrnn.records import Group, Records
+from varrnn.style import VARIANTS
+
+RUNS = {model: language_model("small", model) for model in TABLE1_MODELS}
+ORDER = sorted(RUNS, key=lambda model: VARIANTS[model].order)
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    groups = {model: records.chosen(RUNS[model]) for model in ORDER}
+    with figure(folder, "learning_curves", panels=2, height=3.4) as (panels, files):
+        epochs_panel(panels[0], groups)
+        samples_panel(panels[1], groups)
+    return files
+
+
+def epochs_panel(axes: Axes, groups: dict[str, Group]) -> None:
+    lowest = []
+    for model, group in groups.items():
+        look, curve = VARIANTS[model], group.curve("valid_ppl")
+        if len(curve.epochs):
+            label = f"{look.label} (n={curve.n})"
+            axes.plot(curve.epochs, curve.mean, color=look.colour, linestyle=look.line, label=label)
+            axes.fill_between(
+                curve.epochs, curve.mean - curve.std, curve.mean + curve.std, color=look.colour, alpha=0.2, lw=0
+            )
+            lowest.append(curve.mean.min())
+    if not lowest:
+        empty(axes, list(RUNS.values()))
+    else:
+        reference(axes, YARDSTICKS[0].valid, "no dropout, Zaremba et al.")
+        axes.set_ylim(0.97 * min(lowest), 1.75 * min(lowest))
+    finish(axes, "PTB, 200 units, rates chosen on validation", ylabel="validation perplexity")
+
+
+def samples_panel(axes: Axes, groups: dict[str, Group]) -> None:
+    """MC dropout against the dropout approximation (the horizontal line of the same colour)."""
+    for model, group in groups.items():
+        record = group.records[0] if group.records else None
+        curve = (record.content.get("mc_curve") or {}) if record else {}
+        if record and curve.get("samples") and model.startswith("variational"):
+            look = VARIANTS[model]
+            label = f"{look.label}, seed {record.seed}"
+            axes.plot(curve["samples"], curve["ppl"], "o-", ms=3, color=look.colour, label=f"{label}: MC")
+            plain = record.metric("test_ppl")
+            if plain is not None:
+                axes.axhline(plain, color=look.colour, linestyle="--", lw=0.9, label=f"{label}: approximation")
+    if axes.lines:
+        axes.set_xscale("log")
+    else:
+        empty(axes, [RUNS["variational_tied"], RUNS["variational_untied"]])
+    finish(axes, "MC dropout", xlabel="MC samples", ylabel="test perplexity")
+
+
+ARTEFACT = Artefact(
+    "learning_curves", "Size small: learning curves and MC samples", draw, runs=tuple(RUNS[model] for model in ORDER)
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

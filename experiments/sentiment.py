@@ -1,0 +1,100 @@
+"""Table of every sentiment run that has a record: where it ends, its lowest point, and the gap between them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from varrnn.artefact import Artefact, main
+from varrnn.claims import CLAIMS
+from varrnn.claims.statistics import final, gap, over_seeds
+from varrnn.paper_runs import Run
+from varrnn.records import Group, Records, identify
+from varrnn.style import VARIANTS
+from varrnn.tables import DASH, Table, seeds_cell
+
+COLUMNS = (
+    "Model",
+    "cell",
+    "T",
+    "p_E",
+    "p_W",
+    "p_U",
+    "p_y",
+    "λ",
+    "test RMSE, MC",
+    "approximation",
+    "lowest (epoch)",
+    "gap",
+    "train RMSE",
+    "epochs",
+    "n",
+)
+NOTE = """\
+RMSE in rating units on the Cornell film reviews, mean over the last 10 % of epochs ± standard deviation over n seeds; \
+gap = that minus the lowest point of the curve. Runs without dropout have no MC. Reference: """
+
+
+def runs() -> dict[Run, None]:
+    """Every run behind figures 3 to 15, once."""
+    needed = (run for claim in CLAIMS for run in claim.needs.values())
+    return dict.fromkeys(run for run in needed if run[0] == "experiment=cornell")
+
+
+def _mean_sd(values: list[float]) -> str:
+    if not values:
+        return DASH
+    return f"{np.mean(values):.4f}" + (f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else "")
+
+
+def row_cells(run: Run, group: Group) -> list[str]:
+    options = identify(run).options
+    rates = [f"{options[f'model.{name}']:g}" for name in ("p_E", "p_W", "p_U", "p_y")]
+    rule = " (one gate)" if options.get("optim.decay_rule") == "one_gate" else ""
+    curve = group.curve(group.records[0].error_column)
+    lowest = f"{curve.mean.min():.4f} ({curve.epochs[curve.mean.argmin()]})" if len(curve.epochs) else DASH
+    return [
+        VARIANTS[str(options["model.name"])].label,
+        str(options["cell"]),
+        str(options["task.steps"]),
+        *rates,
+        f"{options['optim.weight_decay']:g}{rule}",
+        _mean_sd(over_seeds(group, final, "test_rmse_mc")),
+        _mean_sd(over_seeds(group, final, "test_rmse")),
+        lowest,
+        _mean_sd(over_seeds(group, gap)),
+        _mean_sd(over_seeds(group, final, "train_rmse")),
+        str(group.epochs),
+        seeds_cell(group),
+    ]
+
+
+def table(records: Records) -> Table:
+    groups = {run: records.group(run) for run in runs()}
+    found = {run: group for run, group in groups.items() if group.records}
+    rows = [row_cells(run, group) for run, group in found.items()]
+    references = {
+        (g.mean("constant_rmse"), g.mean("ridge_rmse"), identify(r).options["task.steps"]) for r, g in found.items()
+    }
+    text = "; ".join(
+        f"T={T}: constant {c:.4f}, bag-of-words ridge {r:.4f}" for c, r, T in sorted(references, key=str) if c and r
+    )
+    missing = (
+        f" {len(groups) - len(found)} of {len(groups)} runs have no record yet." if len(found) < len(groups) else ""
+    )
+    return Table("sentiment", "Sentiment analysis, all runs", COLUMNS, rows, f"{NOTE}{text or 'none yet'}.{missing}")
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    return table(records).write(folder)
+
+
+ARTEFACT = Artefact(
+    "sentiment",
+    "All runs of the sentiment task",
+    draw,
+    runs=tuple(runs()),
+    claims=tuple(c.id for c in CLAIMS if any(run[0] == "experiment=cornell" for run in c.needs.values())),
+)
+
+if __name__ == "__main__":
+    main(ARTEFACT)

@@ -1,0 +1,98 @@
+"""Words per second of this machine, from the records of scripts/benchmark.py; untied / tied beside the paper's."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from varrnn.artefact import Artefact, main
+from varrnn.plots import figure
+from varrnn.records import Records
+from varrnn.style import REFERENCE, VARIANTS
+from varrnn.tables import DASH, Table
+
+COMMAND = "python scripts/benchmark.py --size all --json results/records/benchmark/NAME.json"
+SIZES = ("small", "medium", "large", "sentiment")
+LABELS = {
+    "limit": "matrix products alone (limit)",
+    "nn_lstm": "nn.LSTM, ordinary dropout",
+    "loop_tied": "autograd loop, tied",
+    "loop_untied": "autograd loop, untied",
+    "naive": "ours, naive",
+    "moon": "ours, Moon et al.",
+    "variational_tied": "ours, variational tied",
+    "variational_untied": "ours, variational untied",
+}
+PAPER = {"medium": 2700 / 4700, "large": 1600 / 2400}
+NOTE = """\
+Full training steps, candidates interleaved in one process; compare within a column only. "paper": words per second of \
+untied / tied in Table 1, four products one after the other on a GPU."""
+
+
+def latest(records: Records) -> tuple[Mapping[str, Any], list[str]]:
+    """The last benchmark record, and the sizes that it measured."""
+    benchmark = records.benchmarks[-1] if records.benchmarks else {}
+    return benchmark, [size for size in SIZES if isinstance(benchmark.get(size), Mapping)]
+
+
+def table(records: Records) -> Table:
+    benchmark, sizes = latest(records)
+    rows = (
+        [[label, *(_speed(benchmark[size], key) for size in sizes)] for key, label in LABELS.items()] if sizes else []
+    )
+    if sizes:
+        rows.append(["**untied / tied, ours**", *(_ratio(benchmark[size]) for size in sizes)])
+        rows.append(["untied / tied, paper", *(f"{PAPER[size]:.2f}" if size in PAPER else DASH for size in sizes)])
+    note = f"{NOTE} Measured on: {machine(benchmark)}." if sizes else f"Not run: `{COMMAND}`."
+    return Table("speed", "Words per second", ("", *sizes), rows, note)
+
+
+def machine(benchmark: Mapping[str, Any]) -> str:
+    """CPU or GPU, threads and torch, as the benchmark recorded them."""
+    info = benchmark.get("machine", benchmark)
+    names = ("gpu", "cpu", "cores", "threads", "torch")
+    return ", ".join(f"{name} {info[name]}" for name in names if info.get(name))
+
+
+def _speed(speeds: Mapping[str, Any], key: str) -> str:
+    if not speeds.get(key):
+        return DASH
+    share = speeds[key] / speeds["limit"] if speeds.get("limit") else None
+    return f"{speeds[key]:,.0f}" + (f" ({share:.2f})" if share is not None and key != "limit" else "")
+
+
+def _ratio(speeds: Mapping[str, Any]) -> str:
+    if not speeds.get("variational_tied") or not speeds.get("variational_untied"):
+        return DASH
+    return f"**{speeds['variational_untied'] / speeds['variational_tied']:.2f}**"
+
+
+def chart(records: Records, folder: Path) -> list[Path]:
+    """Bars as shares of the limit, a panel per size."""
+    benchmark, sizes = latest(records)
+    with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
+        for axes, size in zip(panels, sizes):
+            speeds = benchmark[size]
+            keys = [key for key in LABELS if key != "limit" and speeds.get(key)]
+            colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
+            values = [speeds[key] / speeds["limit"] for key in keys]
+            axes.barh([LABELS[key] for key in keys], values, color=colours)
+            axes.bar_label(axes.containers[0], fmt="%.2f", fontsize=6, padding=2)  # type: ignore[arg-type]
+            axes.set(title=f"{size}: {speeds['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
+            axes.grid(False, axis="y")
+            axes.invert_yaxis()
+            if axes is not panels[0]:
+                axes.set_yticklabels([])
+        if not sizes:
+            panels[0].set(xticks=[], yticks=[], title="Words per second: not run", xlabel=COMMAND)
+            panels[0].xaxis.label.set_size(5)
+    return files
+
+
+def draw(records: Records, folder: Path) -> list[Path]:
+    return [*table(records).write(folder), *chart(records, folder)]
+
+
+ARTEFACT = Artefact("speed", "Words per second", draw, claims=("C22", "C22b"), more=(COMMAND,))
+
+if __name__ == "__main__":
+    main(ARTEFACT)

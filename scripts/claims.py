@@ -1,0 +1,36 @@
+"""Print a verdict on every claim of the paper, from the records; `--write` also renews results/claims.md and .csv."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from varrnn.artefact import RESULTS
+from varrnn.claims import CLAIMS, judge
+from varrnn.claims.report import lines, write
+from varrnn.errors import UserError
+from varrnn.records import RECORDS, load
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("claims", nargs="*", metavar="ID", help="only these, as C1 C11a; default: all")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of records (results/records)")
+    parser.add_argument("--write", action="store_true", help="renew results/claims.md and results/claims.csv")
+    options = parser.parse_args()
+    unknown = sorted(set(options.claims) - {claim.id for claim in CLAIMS})
+    if unknown:
+        raise UserError(f"{', '.join(unknown)}: no such claim; there are {', '.join(claim.id for claim in CLAIMS)}")
+    records = load(options.records)
+    chosen = [claim for claim in CLAIMS if not options.claims or claim.id in options.claims]
+    verdicts = [(claim, judge(claim, records)) for claim in chosen]
+    print(lines(verdicts))
+    if options.write and not options.claims:
+        for path in write(verdicts, RESULTS):
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
