@@ -1,0 +1,93 @@
+"""Does a model know how often it is right? Reliability diagram, ECE, NLL, Brier score; intervals for regression."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Reliability:
+    """The reliability diagram: in bins of confidence, how often the answer was right. Data are added batch by batch."""
+
+    bins: int = 15
+    counts: Tensor | None = None  # (bins,)
+    confidences: Tensor | None = None  # (bins,), summed
+    hits: Tensor | None = None  # (bins,), summed
+
+    def add(self, probabilities: Tensor, targets: Tensor) -> "Reliability":
+        """Class probabilities (..., K) and the true classes (...)."""
+        _check(probabilities, targets)
+        confidence, answer = probabilities.flatten(0, -2).max(-1)
+        return self.add_answers(confidence, answer == targets.flatten())
+
+    def add_answers(self, confidence: Tensor, correct: Tensor) -> "Reliability":
+        """The probability of each answer, and whether it was right."""
+        if self.counts is None or self.confidences is None or self.hits is None:
+            zero = torch.zeros(self.bins, dtype=torch.float64, device=confidence.device)
+            self.counts, self.confidences, self.hits = zero, zero.clone(), zero.clone()
+        # intervals open on the left, (k/bins, (k+1)/bins], as Guo et al. (2017) define them
+        edges = torch.linspace(0, 1, self.bins + 1, device=confidence.device, dtype=confidence.dtype)
+        place = torch.bucketize(confidence, edges[1:-1])
+        self.counts.index_add_(0, place, torch.ones_like(confidence, dtype=torch.float64))
+        self.confidences.index_add_(0, place, confidence.double())
+        self.hits.index_add_(0, place, correct.double())
+        return self
+
+    @property
+    def confidence(self) -> Tensor:
+        """The mean confidence of each bin, nan where it is empty."""
+        return self._filled()[1] / self._filled()[0]
+
+    @property
+    def accuracy(self) -> Tensor:
+        """The share of right answers in each bin, nan where it is empty."""
+        return self._filled()[2] / self._filled()[0]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: |accuracy - confidence|, weighted by the number of answers in a bin."""
+        counts, confidences, hits = self._filled()
+        return float((confidences - hits).abs().sum() / counts.sum())
+
+    @property
+    def mce(self) -> float:
+        """Maximum calibration error: the worst bin."""
+        return float((self.accuracy - self.confidence).abs().nan_to_num(0).max())
+
+    def _filled(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self.counts is None or self.confidences is None or self.hits is None:
+            raise ValueError("nothing has been added to this reliability diagram yet")
+        return self.counts, self.confidences, self.hits
+
+
+def nll(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """-log p(target), one for each target; its mean's exponential is the perplexity."""
+    _check(probabilities, targets)
+    return -probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1).log()
+
+
+def brier(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """sum_k (p_k - [k is the target])^2, one for each target: between 0 and 2."""
+    _check(probabilities, targets)
+    target = probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return (probabilities**2).sum(-1) - 2 * target + 1
+
+
+def coverage(mean: Tensor, variance: Tensor, targets: Tensor, levels: Sequence[float]) -> Tensor:
+    """The share of targets inside the central interval of N(mean, variance) that should hold each level of them."""
+    if not mean.shape == variance.shape == targets.shape:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (mean, variance, targets))
+        raise ValueError(f"mean, variance and targets must have one shape, not {shapes}")
+    wanted = torch.tensor(levels, dtype=torch.float64, device=mean.device)
+    if not bool(((wanted > 0) & (wanted < 1)).all()):
+        raise ValueError(f"levels={list(levels)} must lie between 0 and 1")
+    half = torch.special.ndtri((1 + wanted) / 2)  # in standard deviations
+    away = ((targets - mean).abs() / variance.sqrt()).double().flatten()
+    return (away <= half.unsqueeze(1)).double().mean(1)
+
+
+def _check(probabilities: Tensor, targets: Tensor) -> None:
+    if probabilities.shape[:-1] != targets.shape:
+        raise ValueError(f"probabilities {tuple(probabilities.shape)} need one target each, not {tuple(targets.shape)}")

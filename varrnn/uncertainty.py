@@ -1,0 +1,160 @@
+"""What a model does not know, from samples of MC dropout (the paper's future work; Gal & Ghahramani, 2015).
+
+Everything is kept as running sums: samples are added one by one, or many at once, and then forgotten.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Classification:
+    """Samples of class probabilities, (..., K): for classifiers, and for every next word of a language model."""
+
+    samples: int = 0
+    summed: Tensor | None = None  # (..., K), of probabilities
+    votes: Tensor | None = None  # (..., K), how many samples put this class first
+    entropies: Tensor | None = None  # (...), summed over samples
+
+    def add(self, probabilities: Tensor, sample_dim: int | None = None) -> "Classification":
+        """One sample (..., K), or several along `sample_dim`."""
+        p = probabilities.unsqueeze(0) if sample_dim is None else probabilities.movedim(sample_dim, 0)
+        if self.summed is None:
+            self.summed = torch.zeros(p.shape[1:], device=p.device, dtype=torch.float64)
+            self.votes = torch.zeros(p.shape[1:], device=p.device, dtype=torch.int32)
+            self.entropies = torch.zeros(p.shape[1:-1], device=p.device, dtype=torch.float64)
+        assert self.votes is not None and self.entropies is not None
+        if p.shape[1:] != self.summed.shape:
+            raise ValueError(f"a sample of shape {tuple(p.shape[1:])} after samples of {tuple(self.summed.shape)}")
+        self.summed += p.sum(0, dtype=torch.float64)
+        self.entropies += entropy(p).sum(0, dtype=torch.float64)
+        first = p.argmax(-1).movedim(0, -1)  # (..., S): a class may get several votes at once
+        self.votes.scatter_add_(-1, first, torch.ones_like(first, dtype=torch.int32))
+        self.samples += len(p)
+        return self
+
+    @property
+    def mean(self) -> Tensor:
+        """p(y | x) of MC dropout: probabilities averaged, not logits (equation approx_predictive)."""
+        return _given(self.summed) / self.samples
+
+    @property
+    def predictive_entropy(self) -> Tensor:
+        """H[y | x]: all uncertainty about the answer, in nats."""
+        return entropy(self.mean)
+
+    @property
+    def expected_entropy(self) -> Tensor:
+        """E_omega H[y | x, omega]: what remains uncertain with any fixed weights, the noise of the data itself."""
+        return _given(self.entropies) / self.samples
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """I[y, omega | x], the first minus the second (BALD; Houlsby et al., 2011): what more data could teach."""
+        return (self.predictive_entropy - self.expected_entropy).clamp(min=0)  # rounding alone could make it negative
+
+    @property
+    def variation_ratio(self) -> Tensor:
+        """The share of samples whose most likely class is not the class that most samples chose."""
+        return 1 - _given(self.votes).amax(-1).double() / self.samples
+
+
+@dataclass
+class Regression:
+    """Samples of real outputs; `precision` is tau, the inverse variance of the noise on the targets."""
+
+    precision: float
+    targets: Tensor | None = None  # give them to get the log-likelihood
+    samples: int = 0
+    mean: Tensor | None = None  # the predictive mean
+    squares: Tensor | None = None  # squared distances from the mean, summed
+    log_sum: Tensor | None = None  # log of the summed likelihoods of the targets
+
+    def __post_init__(self) -> None:
+        if not self.precision > 0:
+            raise ValueError(f"precision={self.precision!r} (tau, one over the noise variance) must be above 0")
+
+    def add(self, output: Tensor) -> "Regression":
+        """One sample; Welford's update, which loses no digits when the spread is small beside the mean."""
+        y = output.double()
+        if self.mean is None or self.squares is None:
+            self.mean, self.squares = torch.zeros_like(y), torch.zeros_like(y)
+        if y.shape != self.mean.shape:
+            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.mean.shape)}")
+        self.samples += 1
+        away = y - self.mean
+        self.mean = self.mean + away / self.samples
+        self.squares = self.squares + away * (y - self.mean)
+        if self.targets is not None:
+            log_p = self._log_density(y, self.targets.double())
+            self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
+        return self
+
+    def _log_density(self, y: Tensor, targets: Tensor) -> Tensor:
+        if targets.shape != y.shape:  # broadcasting (N, 1) against (N,) would pair every output with every target
+            raise ValueError(f"targets of shape {tuple(targets.shape)} for outputs of shape {tuple(y.shape)}")
+        return 0.5 * (math.log(self.precision / (2 * math.pi)) - self.precision * (y - targets) ** 2)
+
+    @property
+    def model_variance(self) -> Tensor:
+        """The spread of the samples: what the model does not know."""
+        return _given(self.squares) / self.samples
+
+    @property
+    def variance(self) -> Tensor:
+        """The predictive variance, tau^-1 + E[y^2] - E[y]^2 (Gal & Ghahramani, 2015, section 4)."""
+        return self.model_variance + 1 / self.precision
+
+    @property
+    def log_likelihood(self) -> Tensor:
+        """log of the mean over samples of N(target; y, tau^-1), for every target (Gal & Ghahramani, 2015, eq. 8)."""
+        if self.log_sum is None:
+            raise ValueError("the log-likelihood needs targets: Regression(precision, targets)")
+        return self.log_sum - math.log(self.samples)
+
+
+def classification(samples: Iterable[Tensor]) -> Classification:
+    """Uncertainty from a stream of class probabilities, e.g. ``mc_predict(..., apply=softmax)``."""
+    result = Classification()
+    for probabilities in samples:
+        result.add(probabilities)
+    _given(result.summed)
+    return result
+
+
+def regression(samples: Iterable[Tensor], precision: float, targets: Tensor | None = None) -> Regression:
+    """Predictive mean, variance and log-likelihood from a stream of outputs."""
+    result = Regression(precision, targets)
+    for output in samples:
+        result.add(output)
+    _given(result.mean)
+    return result
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """-sum p log p over the last axis, in nats; 0 log 0 = 0."""
+    return torch.special.entr(probabilities).sum(-1)
+
+
+def model_precision(p: float, length_scale: float, data_size: int, weight_decay: float) -> float:
+    """tau = (1 - p) l^2 / (2 N lambda) (Gal & Ghahramani, 2015, section 4), with p the probability of DROPPING.
+
+    lambda is the factor of sum w^2 beside a loss of half the squared error; beside the plain mean squared error give
+    half of its factor. Both are in the units that the network was trained in, standardised targets for instance.
+    """
+    if not (0 <= p < 1 and length_scale > 0 and data_size > 0 and weight_decay > 0):
+        raise ValueError(
+            f"p={p} must lie in [0, 1), and {length_scale=}, {data_size=}, {weight_decay=} must be above 0: without "
+            "weight decay the precision is not determined; fit it on validation data instead"
+        )
+    return (1 - p) * length_scale**2 / (2 * data_size * weight_decay)
+
+
+def _given(sums: Tensor | None) -> Tensor:
+    if sums is None:
+        raise ValueError("no sample has been added yet")
+    return sums
