@@ -3,7 +3,7 @@
 import hydra
 from omegaconf import DictConfig
 
-from varrnn import config, runs
+from varrnn import config, multirun
 from varrnn.explain import one_line_errors
 
 config.register()
@@ -12,9 +12,9 @@ config.register()
 @hydra.main(version_base="1.3", config_path="configs", config_name="config")
 def main(composed: DictConfig) -> None:
     """Compose -> dataclasses -> run."""
-    runs.run(config.to_config(composed))
+    multirun.run(composed)
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with one_line_errors(), multirun.reported():
         main()

@@ -1,0 +1,60 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+STAMP := $(VENV)/.installed
+MODEL ?= variational_untied
+SEED ?= 1
+RUNS ?= runs
+ARGS ?=
+FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
+
+.PHONY: help setup demo test lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
+        paper table1 ensemble claims bench notebooks test-slurm clean $(FIGURES)
+
+help: ## this list
+	@grep -hE '^[a-zA-Z0-9_.-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@echo "  MODEL=, SEED=, RUNS= and ARGS= pass through, e.g. make ptb-medium MODEL=naive SEED=2 ARGS='mc.samples=0'"
+
+setup: $(STAMP) ## virtual environment with pinned dependencies (idempotent)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup ## train three models on the built-in corpus, show a table and a figure (about 5 minutes of CPU)
+	$(PY) scripts/demo.py $(ARGS)
+
+test: setup lint types ## lint, types, every test and notebook that can run here
+	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest --nbmake notebooks -q -p no:cacheprovider
+
+lint: setup ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy on varrnn/
+	$(BIN)/mypy
+
+data: setup ## fetch and verify PTB and Cornell
+	$(PY) scripts/get_data.py all
+
+data-ptb: setup
+	$(PY) scripts/get_data.py ptb --if-missing
+
+data-cornell: setup
+	$(PY) scripts/get_data.py cornell --if-missing
+
+ptb-small: data-ptb ## Penn Treebank, 200 units (about an hour of two CPU cores)
+	$(PY) run.py experiment=ptb_small model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
+
+ptb-medium: data-ptb ## Table 1, medium (650 units): MODEL=none|naive|moon|moon_emb|variational_tied|variational_untied
+	$(PY) run.py experiment=ptb_medium model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
+
+ptb-large: data-ptb ## Table 1, large (1500 units)
+	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
