@@ -11,10 +11,8 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
-from varrnn.kernels.products import Recurrence, add_weight_gradient, chunks, operand, over, project, tanh, unproject
-
-sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-tanh_backward = torch.ops.aten.tanh_backward.grad_input
+from varrnn.kernels.pointwise import before, sigmoid_backward, tanh, tanh_backward
+from varrnn.kernels.products import Recurrence, add_weight_gradient, chunks, operand, over, project, unproject
 
 
 def lstm(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
@@ -27,7 +25,7 @@ def lstm(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tupl
 
 
 class LSTM(torch.autograd.Function):
-    """Masks are data: a mask that wants a gradient runs on the reference path."""
+    """Masks are data here: a mask that wants a gradient runs on the reference path."""
 
     @staticmethod
     def forward(ctx, x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c):  # type: ignore[no-untyped-def]
@@ -61,37 +59,40 @@ class Saved:
 
 
 def forward(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Chunk by chunk: the input products of some steps at once, then their steps. Without ``keep`` gates are reused."""
+    """Chunk by chunk: the input products of some steps at once, then their steps. Without ``keep`` gates are lost."""
     steps, batch, _ = x.shape
     size = w.w_hh.shape[1]
     h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
-    pieces = chunks(steps, batch)
-    gates = x.new_empty(steps if keep else pieces[0][1], batch, 4 * size)
+    gates = x.new_empty(steps, batch, 4 * size) if keep else x.new_empty(1, batch, 4 * size).expand(steps, -1, -1)
     bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
+    recur = Recurrence(w.w_hh, masks.z_h, 4, steps)
+    memory = Memory(masks.z_c)
     state = (h0, c0)
-    for start, stop in pieces:
-        a = gates[start:stop] if keep else gates[: stop - start]
-        project(operand(x[start:stop], over(masks.z_x, start, stop)), w.w_ih, bias, a.view(-1, 4 * size), 4)
-        some = Masks(*(over(z, start, stop) for z in masks))
-        state = run_steps(a, h[start:stop], c[start:stop], state, w.w_hh, some)
+    for start, stop in chunks(steps, batch):
+        a = project(operand(x[start:stop], over(masks.z_x, start, stop)), w.w_ih, bias, 4)
+        history = (gates[start:stop], h[start:stop], c[start:stop])
+        state = run_steps(a.view(stop - start, batch, -1), start, history, state, recur, memory)
     return h, c, gates
 
 
 def run_steps(
-    a: Tensor, h: Tensor, c: Tensor, state: tuple[Tensor, Tensor], w_hh: Tensor, masks: Masks
+    a: Tensor,
+    start: int,
+    history: tuple[Tensor, Tensor, Tensor],
+    state: tuple[Tensor, Tensor],
+    recur: Recurrence,
+    memory: "Memory",
 ) -> tuple[Tensor, Tensor]:
-    """The steps of one chunk: a (k, B, 4H) holds the input products and receives the gates; h and c are filled."""
-    size = w_hh.shape[1]
+    """The steps of one chunk from its input products a (k, B, 4H); fills gates, h and c."""
+    gates, h, c = history
     h_prev, c_prev = state
-    recur = Recurrence(w_hh, masks.z_h, h_prev, gates=4)
-    memory = Memory(masks.z_c)
+    size = h.shape[-1]
     tanh_c = torch.empty_like(c_prev)
-    views = (a, a[..., : 2 * size], *a.unflatten(-1, (4, size)).unbind(2), h, c)
-    for t, (a_t, i_f, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.unbind(0) for view in views))):
-        recur.add(a_t, h_prev, t)
-        i_f.sigmoid_()
-        tanh(g, out=g)
-        o.sigmoid_()
+    views = (a, gates, *gates.unflatten(-1, (4, size)).unbind(2), h, c)
+    for t, (a_t, gates_t, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.unbind(0) for view in views)), start):
+        a_t = recur.add(a_t, h_prev, t)
+        torch.sigmoid(a_t, out=gates_t)
+        tanh(a_t[:, 2 * size : 3 * size], out=g)
         torch.mul(i, g, out=c_t).addcmul_(f, c_prev)
         memory.mask(c_t, t)
         torch.mul(o, tanh(c_t, out=tanh_c), out=h_t)
@@ -119,43 +120,37 @@ class Memory:
 def backward(
     s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gradient of the gates lives for one chunk only and goes into the weights from the cache."""
-    dh, dc = torch.zeros_like(s.h0), torch.zeros_like(s.c0)
+    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    state = torch.zeros_like(s.h0), torch.zeros_like(s.c0)
     dx = torch.empty_like(s.x) if needs[0] else None
-    dw_ih = torch.zeros_like(s.w.w_ih) if needs[3] else None
-    dw_hh = torch.zeros_like(s.w.w_hh) if needs[4] else None
-    db = torch.zeros_like(s.w.b_ih) if s.w.b_ih is not None and (needs[5] or needs[6]) else None
+    dw_ih = dw_hh = db = None
+    recur = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape[0], backwards=True)
+    memory = Memory(s.masks.z_c)
     pieces = chunks(*s.h.shape[:2])
     buffer = torch.empty_like(s.gates[: pieces[0][1]])
     for start, stop in reversed(pieces):
         now = slice(start, stop)
-        masks = Masks(*(over(z, start, stop) for z in s.masks))
+        z_x, z_h, z_c = (over(z, start, stop) for z in s.masks)
         h_prev, c_prev = before(s.h, s.h0, start, stop), before(s.c, s.c0, start, stop)
         da = buffer[: stop - start]
-        slope = derivatives(s.gates[now], s.c[now], c_prev, masks.z_c, da)
+        slope = derivatives(s.gates[now], s.c[now], c_prev, z_c, da)
         given = tuple(None if d is None else d[now] for d in (dh_out, dc_out))
-        dh, dc = run_back(da, slope, s.gates[now], (dh, dc), given, s.w.w_hh, masks)
+        state = run_back((da, slope, s.gates[now]), start, state, given, recur, memory)
         rows = da.view(-1, da.shape[-1])
-        if dw_ih is not None:
-            add_weight_gradient(dw_ih, rows, operand(s.x[now], masks.z_x), 4)
-        if dw_hh is not None:
-            add_weight_gradient(dw_hh, rows, operand(h_prev, masks.z_h), 4)
-        if db is not None:
-            db.add_(rows.sum(0))
+        if needs[3]:
+            dw_ih = add_weight_gradient(dw_ih, rows, operand(s.x[now], z_x), 4)
+        if needs[4]:
+            dw_hh = add_weight_gradient(dw_hh, rows, operand(h_prev, z_h), 4)
+        if needs[5] or needs[6]:
+            db = rows.sum(0) if db is None else db.add_(rows.sum(0))
         if dx is not None:
-            unproject(rows, s.w.w_ih, masks.z_x, dx[now], 4)
-    return dx, dh, dc, dw_ih, dw_hh, db if needs[5] else None, db if needs[6] else None
-
-
-def before(history: Tensor, first: Tensor, start: int, stop: int) -> Tensor:
-    """The states that the steps start to stop begin with."""
-    if start:
-        return history[start - 1 : stop - 1]
-    return torch.cat([first.unsqueeze(0), history[: stop - 1]])
+            unproject(rows, s.w.w_ih, z_x, dx[now], 4)
+    weights = tuple(None if d is None else d.t() for d in (dw_ih, dw_hh))
+    return dx, *state, *weights, db if needs[5] else None, db if needs[6] else None
 
 
 def derivatives(gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tensor) -> Tensor:
-    """Local derivatives of a chunk: of c_t by the gates i, f, g and of h_t by o into ``da``; returns that of h_t by c_t."""
+    """Local derivatives of a chunk: of c_t by i, f, g and of h_t by o into ``da``; returns that of h_t by c_t."""
     i, f, g, o = gates.unflatten(-1, (4, -1)).unbind(2)
     d_i, d_f, d_g, d_o = da.unflatten(-1, (4, -1)).unbind(2)
     slope = tanh(c, out=torch.empty_like(c))
@@ -171,30 +166,30 @@ def derivatives(gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tenso
 
 
 def run_back(
-    da: Tensor,
-    slope: Tensor,
-    gates: Tensor,
+    chunk: tuple[Tensor, Tensor, Tensor],
+    start: int,
     state: tuple[Tensor, Tensor],
     given: tuple[Tensor | None, ...],
-    w_hh: Tensor,
-    masks: Masks,
+    recur: Recurrence,
+    memory: Memory,
 ) -> tuple[Tensor, Tensor]:
     """The steps of one chunk backwards: ``da`` turns from local derivatives into the gradient of the gates' inputs."""
+    da, slope, gates = chunk
     dh, dc = state
-    recur = Recurrence(w_hh, masks.z_h, dh, gates=4)
-    memory = Memory(masks.z_c)
     d_ifgo = da.unflatten(-1, (4, -1))
-    forget = gates.unflatten(-1, (4, -1))[:, :, 1].unbind(0)
-    views = zip(da.unbind(0), d_ifgo[:, :, :3].unbind(0), d_ifgo[:, :, 3].unbind(0), slope.unbind(0), forget)
-    for t, (d_t, d_ifg, d_o, slope_t, f) in reversed(list(enumerate(views))):
+    forget = gates.unflatten(-1, (4, -1))[:, :, 1]
+    views = (da, d_ifgo[:, :, :3], d_ifgo[:, :, 3], slope, forget)
+    steps = list(zip(*(view.unbind(0) for view in views)))
+    for t in reversed(range(len(steps))):
+        d_t, d_ifg, d_o, slope_t, f = steps[t]
         if given[0] is not None:
-            dh = dh + given[0][t]
+            dh.add_(given[0][t])
         if given[1] is not None:
-            dc = dc + given[1][t]
+            dc.add_(given[1][t])
         dc.addcmul_(dh, slope_t)
-        memory.mask(dc, t)
+        memory.mask(dc, start + t)
         d_ifg.mul_(dc.unsqueeze(1))
         d_o.mul_(dh)
         dc.mul_(f)
-        dh = recur.back(d_t, t)
+        dh = recur.back(d_t, start + t)
     return dh, dc
