@@ -1,0 +1,215 @@
+"""The runs of a sweep side by side: each gets its share of the machine, and a failing one does not take the others along.
+
+Hydra's launchers start the jobs, in one process, in several, or through Slurm; here is only what a job does inside one.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict, read_write
+
+from varrnn import checkpoint, runs
+from varrnn import config as configs
+from varrnn.errors import UserError
+from varrnn.interrupt import Stopped
+from varrnn.schema import Config
+
+LAST_LINES = 5
+NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is left of a job that failed: where, its last words, and how to repeat it."""
+
+    folder: str
+    last_lines: list[str]
+    command: str
+
+    def __str__(self) -> str:
+        return "\n".join([self.folder, *(f"    {line}" for line in self.last_lines), f"    again: {self.command}"])
+
+
+class Sweep(Callback):
+    """Called by Hydra in the process that starts a sweep (config.yaml names it)."""
+
+    folder: Path | None = None  # of the sweep under way
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
+        if config.run_dir is not None:
+            sys.exit(f"error: run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
+        if config.hydra.launcher.get("n_jobs") == 0:
+            with read_write(config.hydra), open_dict(config.hydra):
+                config.hydra.launcher.n_jobs = side_by_side(config.device)
+        Sweep.folder = Path(config.hydra.sweep.dir)
+
+
+def side_by_side(device: str) -> int:
+    """How many runs this machine carries at once: one for each GPU, or for each core where there is none."""
+    gpus = torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    return gpus or cores()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(composed: DictConfig) -> None:
+    """What run.py does with a composed config: one run; in a sweep, a run that cannot end the sweep."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        job(composed)
+    else:
+        runs.run(configs.to_config(composed))
+
+
+def job(composed: DictConfig) -> None:
+    """One run of a sweep. Whatever goes wrong is noted in the sweep's folder, for `reported` to show."""
+    hydra = HydraConfig.get()
+    folder = Path(hydra.runtime.output_dir)
+    config = None
+    try:
+        config = configs.to_config(composed)
+        with share(config, hydra, folder) as mine:
+            runs.run(mine)
+    except Stopped as stopped:
+        raise (
+            KeyboardInterrupt(str(stopped)) if hydra.runtime.choices["hydra/launcher"] == "joblib" else stopped
+        ) from None
+    except Exception as error:
+        failure = failed(error, config, hydra.overrides.task)
+        print(f"failed: {failure}", file=sys.stderr, flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
+
+
+@contextmanager
+def share(config: Config, hydra: Any, folder: Path) -> Iterator[Config]:
+    """The config with this job's share of cores and GPUs, so that runs side by side do not slow each other down."""
+    launcher = hydra.runtime.choices["hydra/launcher"]
+    threads, several = config.threads, launcher == "joblib"
+    if several:
+        threads = threads or max(1, cores() // at_once(hydra.launcher.n_jobs, config.device))
+    elif launcher == "submitit_slurm":
+        threads = threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
+    gpus = torch.cuda.device_count() if several and config.device in ("auto", "cuda") else 0
+    if gpus > 1:
+        with one_of(gpus, folder, hydra.job.num) as gpu:
+            yield replace(config, threads=threads, device=f"cuda:{gpu}")
+    else:
+        yield replace(config, threads=threads)
+
+
+def at_once(n_jobs: int, device: str) -> int:
+    """joblib's n_jobs as a number of processes: 0 is ours, negative values count down from all cores."""
+    jobs = n_jobs or side_by_side(device)
+    return jobs if jobs > 0 else max(1, cores() + 1 + jobs)
+
+
+@contextmanager
+def one_of(gpus: int, folder: Path, number: int) -> Iterator[int]:
+    """A GPU that no other job of this sweep uses, or the job's number modulo their count where all are taken.
+
+    The locks are the kernel's, so that a killed job frees its GPU. Counting alone would put two runs on one GPU as
+    soon as they take different times.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for gpu in range(gpus):
+        with (folder / f"gpu_{gpu}.lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            yield gpu
+            return
+    yield number % gpus
+
+
+def failed(error: Exception, config: Config | None, overrides: Sequence[str]) -> Failure:
+    """The failure of a job; one that the user cannot mend leaves its traceback in the run's error.txt."""
+    if config is None:  # nothing was started: the options themselves are wrong
+        given = [word for word in overrides if not word.startswith(("sweep=", "launcher=", "hydra"))]
+        return Failure("(not started)", str(error).splitlines(), " ".join(["python run.py", *map(shlex.quote, given)]))
+    folder, text = configs.run_dir(config), str(error)
+    if not isinstance(error, UserError):
+        text = traceback.format_exc()
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_text(folder / "error.txt", text)
+    return Failure(str(folder), text.splitlines()[-LAST_LINES:], command(config))
+
+
+def command(config: Config) -> str:
+    """The command that starts this one run again, or goes on with it."""
+    chosen = [f"{group}={name}" for group, name in configs.choices(config).items()]
+    base, mine = configs.leaves(configs.compose(chosen)), configs.leaves(config)
+    differs = [f"{key}={spell(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]]
+    words = [*chosen, *differs, f"seed={config.seed}"]
+    if config.runs_root != Config().runs_root:
+        words.append(f"runs_root={spell(config.runs_root)}")
+    return " ".join(["python run.py", *map(shlex.quote, words)])
+
+
+def spell(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not re.fullmatch(r"[\w./:+%@-]+", value):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return str(value)
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
+    Sweep.folder = None
+    try:
+        yield
+    except Exception as error:
+        if Sweep.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
+            raise
+        show(failures(Sweep.folder))
+        raise UserError(lost(error)) from error
+    if Sweep.folder is not None:
+        found = failures(Sweep.folder)
+        show(found)
+        if found:
+            sys.exit(1)
+
+
+def failures(folder: Path) -> list[Failure]:
+    """What the jobs of a sweep have noted, in their order."""
+    files = sorted(folder.glob("failed_*.json"), key=lambda file: int(file.stem.split("_")[1]))
+    return [Failure(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def show(found: list[Failure]) -> None:
+    """The list of failures; finished runs are kept, so the same command tries these again."""
+    if found:
+        lines = [f"\n{len(found)} of the sweep's runs failed; the same command tries them again:", *map(str, found)]
+        print("\n".join(lines), file=sys.stderr)
+
+
+def lost(error: Exception) -> str:
+    """A job that could not even say what happened: killed by hand, by the system, or by the scheduler."""
+    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return (
+        f"a job ended without a word ({reason.strip()}): killed, or out of memory? Finished runs are kept and broken "
+        "ones resume: wait for jobs that still run, then start the same command again"
+    )
