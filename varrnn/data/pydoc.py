@@ -11,10 +11,11 @@ from varrnn.errors import UserError
 
 MIN_COUNT = 3
 SHARES = (0.8, 0.1, 0.1)
-PARAGRAPH = re.compile(r"\n\s*\n|\n[*=\-~^\"]{3,}\n")
+# Rules under headings and in tables end a paragraph; as words they would be a fifth of the text.
+PARAGRAPH = re.compile(r"\n\s*\n|[-=+*~^_|]{3,}")
 SENTENCE = re.compile(r"(?<=[.:?!])\s+")
 GRAMMAR = "::="  # formal grammar is no English, and its names occur once
-WORD = re.compile(r"(?P<number>\d[\w.]*\b)|[^\W\d]\w*(?:['-][^\W\d]\w*)*|[^\w\s*`]")
+WORD = re.compile(r"(?P<number>\d[\w.]*\b)|[^\W\d]\w*(?:['-][^\W\d]\w*)*|[^\w\s*`|+]")
 
 
 @cache
@@ -37,9 +38,9 @@ def read_topics() -> dict[str, list[str]]:
     seen: set[str] = set()
     tokens = {}
     for name in sorted(topics):
-        new = [paragraph for paragraph in PARAGRAPH.split(topics[name]) if GRAMMAR not in paragraph]
-        fresh = [paragraph for paragraph in new if " ".join(paragraph.split()) not in seen]
-        seen.update(" ".join(paragraph.split()) for paragraph in new)
+        whole = [" ".join(part.split()) for part in PARAGRAPH.split(topics[name]) if GRAMMAR not in part]
+        fresh = [paragraph for paragraph in whole if paragraph not in seen]
+        seen.update(whole)
         tokens[name] = [word for paragraph in fresh for word in tokenise(paragraph)]
     return tokens
 
