@@ -3,7 +3,7 @@
 import hydra
 from omegaconf import DictConfig
 
-from varrnn import config, multirun
+from varrnn import allocator, config, multirun
 from varrnn.explain import one_line_errors
 
 config.register()
@@ -12,6 +12,7 @@ config.register()
 @hydra.main(version_base="1.3", config_path="configs", config_name="config")
 def main(composed: DictConfig) -> None:
     """Compose -> dataclasses -> run."""
+    allocator.keep_buffers()  # here, since a launcher's processes come this way too
     multirun.run(composed)
 
 

@@ -39,11 +39,17 @@ class Interrupts:
         self.asked = signum
 
     def leave(self, message: str) -> None:
-        """Hand the signal to whoever listened before (a launcher that requeues the job), then stop."""
+        """Hand the signal to whoever listened before, or stop where nobody did.
+
+        Slurm's pre-emption comes as TERM and then USR2: submitit lets the first pass, so training goes on, and on the
+        second requeues the job and ends it.
+        """
         signum = self.asked
         assert signum is not None
         before = self.previous.get(signum)
         self.__exit__()
-        if callable(before) and before is not signal.default_int_handler:
-            before(signum, None)
-        raise Stopped(signum, message)
+        if not callable(before) or before is signal.default_int_handler:
+            raise Stopped(signum, message)
+        self.asked = None
+        before(signum, None)
+        self.__enter__()

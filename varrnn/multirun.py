@@ -1,4 +1,4 @@
-"""The runs of a sweep side by side: each gets its share of the machine, and a failing one does not take the others along.
+"""The runs of a sweep: each gets its share of the machine, and a failing one does not take the others along.
 
 Hydra's launchers start the jobs, in one process, in several, or through Slurm; here is only what a job does inside one.
 """
@@ -88,9 +88,9 @@ def job(composed: DictConfig) -> None:
         with share(config, hydra, folder) as mine:
             runs.run(mine)
     except Stopped as stopped:
-        raise (
-            KeyboardInterrupt(str(stopped)) if hydra.runtime.choices["hydra/launcher"] == "joblib" else stopped
-        ) from None
+        if hydra.runtime.choices["hydra/launcher"] == "joblib":  # whose processes can only hand on plain exceptions
+            raise KeyboardInterrupt(str(stopped)) from None
+        raise
     except Exception as error:
         failure = failed(error, config, hydra.overrides.task)
         print(f"failed: {failure}", file=sys.stderr, flush=True)
