@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from varrnn.artefact import Artefact, main
 from varrnn.claims.paper_numbers import YARDSTICKS
 from varrnn.paper_runs import TABLE1_MODELS, language_model
-from varrnn.plots import empty, figure, finish, reference
+from varrnn.plots import band, empty, figure, finish, reference
 from varrnn.records import Group, Records
 from varrnn.style import VARIANTS
 
@@ -30,9 +30,7 @@ def epochs_panel(axes: Axes, groups: dict[str, Group]) -> None:
         if len(curve.epochs):
             label = f"{look.label} (n={curve.n})"
             axes.plot(curve.epochs, curve.mean, color=look.colour, linestyle=look.line, label=label)
-            axes.fill_between(
-                curve.epochs, curve.mean - curve.std, curve.mean + curve.std, color=look.colour, alpha=0.2, lw=0
-            )
+            band(axes, curve, look.colour)
             lowest.append(curve.mean.min())
     if not lowest:
         empty(axes, list(RUNS.values()))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.artefact import Artefact, main
+from varrnn.artefact import Artefact, main, unique
 from varrnn.claims import CLAIMS
 from varrnn.claims.statistics import final, gap, over_seeds
-from varrnn.paper_runs import Run
+from varrnn.paper_runs import FIGURE3_MODELS, Run, sentiment
 from varrnn.records import Group, Records, identify
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, seeds_cell
@@ -34,10 +34,8 @@ RMSE in rating units on the Cornell film reviews, mean over the last 10 % of epo
 gap = that minus the lowest point of the curve. Runs without dropout have no MC. Reference: """
 
 
-def runs() -> dict[Run, None]:
-    """Every run behind figures 3 to 15, once."""
-    needed = (run for claim in CLAIMS for run in claim.needs.values())
-    return dict.fromkeys(run for run in needed if run[0] == "experiment=cornell")
+FIGURE3 = tuple(sentiment(model, cell) for cell in ("lstm", "gru") for model in FIGURE3_MODELS)
+RUNS = tuple(run for claim in CLAIMS for run in claim.needs.values() if run[0] == "experiment=cornell")
 
 
 def _mean_sd(values: list[float]) -> str:
@@ -68,20 +66,23 @@ def row_cells(run: Run, group: Group) -> list[str]:
     ]
 
 
-def table(records: Records) -> Table:
-    groups = {run: records.group(run) for run in runs()}
+def references(groups: dict[Run, Group]) -> str:
+    """The constant predictor and the ridge for each T that was run."""
+    lengths: dict[int, str] = {}
+    for run, group in groups.items():
+        constant, ridge = group.mean("constant_rmse"), group.mean("ridge_rmse")
+        if constant is not None and ridge is not None:
+            lengths[identify(run).options["task.steps"]] = f"constant {constant:.4f}, bag-of-words ridge {ridge:.4f}"
+    return "; ".join(f"T={length}: {text}" for length, text in sorted(lengths.items())) or "none yet"
+
+
+def table(records: Records, runs: tuple[Run, ...] = RUNS) -> Table:
+    groups = {run: records.group(run) for run in unique(runs)}
     found = {run: group for run, group in groups.items() if group.records}
     rows = [row_cells(run, group) for run, group in found.items()]
-    references = {
-        (g.mean("constant_rmse"), g.mean("ridge_rmse"), identify(r).options["task.steps"]) for r, g in found.items()
-    }
-    text = "; ".join(
-        f"T={T}: constant {c:.4f}, bag-of-words ridge {r:.4f}" for c, r, T in sorted(references, key=str) if c and r
-    )
-    missing = (
-        f" {len(groups) - len(found)} of {len(groups)} runs have no record yet." if len(found) < len(groups) else ""
-    )
-    return Table("sentiment", "Sentiment analysis, all runs", COLUMNS, rows, f"{NOTE}{text or 'none yet'}.{missing}")
+    missing = len(groups) - len(found)
+    open_runs = f" {missing} of {len(groups)} runs have no record yet." if missing else ""
+    return Table("sentiment", "Sentiment analysis, all runs", COLUMNS, rows, f"{NOTE}{references(found)}.{open_runs}")
 
 
 def draw(records: Records, folder: Path) -> list[Path]:
@@ -92,7 +93,7 @@ ARTEFACT = Artefact(
     "sentiment",
     "All runs of the sentiment task",
     draw,
-    runs=tuple(runs()),
+    runs=RUNS,
     claims=tuple(c.id for c in CLAIMS if any(run[0] == "experiment=cornell" for run in c.needs.values())),
 )
 

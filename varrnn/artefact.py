@@ -10,7 +10,7 @@ from pathlib import Path
 
 from varrnn.errors import UserError
 from varrnn.paper_runs import SEEDS, Run, command
-from varrnn.records import RECORDS, ROOT, Records, load
+from varrnn.records import RECORDS, ROOT, Records, identify, load
 
 RESULTS = ROOT / "results"
 
@@ -35,7 +35,11 @@ class Artefact:
 
 
 def unique(runs: Iterable[Run]) -> list[Run]:
-    return list(dict.fromkeys(runs))
+    """Runs that mean the same, once, even where they are spelled differently."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        found.setdefault(repr(identify(run)), run)
+    return list(found.values())
 
 
 def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:

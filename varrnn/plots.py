@@ -93,14 +93,18 @@ def draw(axes: Axes, records: Records, curves: Curves, of: Callable[[Group], Cur
     return drawn
 
 
+def band(axes: Axes, curve: Curve, colour: str) -> None:
+    """One standard deviation over seeds to both sides."""
+    if curve.n > 1:
+        low, high = curve.mean - curve.std, curve.mean + curve.std
+        axes.fill_between(curve.epochs, low, high, color=colour, alpha=0.2, lw=0)
+
+
 def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
     style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
     axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
-    if curve.n > 1:
-        axes.fill_between(
-            curve.epochs, curve.mean - curve.std, curve.mean + curve.std, color=look.colour, alpha=0.2, lw=0
-        )
+    band(axes, curve, look.colour)
 
 
 def empty(axes: Axes, runs: list[Run]) -> None:
@@ -140,8 +144,9 @@ def finish(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "",
     if axes.lines:
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if legend:
-            many = len(axes.get_legend_handles_labels()[0]) > 6
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2 if many else 1, columnspacing=1.0)
+            wide = len(axes.figure.axes) < 3  # three panels leave no room for a second column
+            columns = 2 if wide and len(axes.get_legend_handles_labels()[0]) > 6 else 1
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.0)
 
 
 def swept(runs: Mapping[str, Run], label: str) -> Curves:

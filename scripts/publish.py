@@ -1,0 +1,35 @@
+"""Turn finished runs into records, small files in results/records that tables, figures and claims are made from.
+
+    python scripts/publish.py runs/ptb/small/*/lstm/paper/*/seed_*
+
+Refused are unfinished runs, runs of changed code or of a commit that is not in the repository, and unknown data.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from varrnn.errors import UserError
+from varrnn.publish import publish
+from varrnn.records import RECORDS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder with summary.json")
+    parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
+    options = parser.parse_args()
+    refused = 0
+    for folder in options.runs:
+        try:
+            path = publish(folder, options.to)
+            print(f"wrote {path} ({path.stat().st_size / 1024:.0f} KB)")
+        except UserError as error:
+            refused += 1
+            print(f"refused: {error}", file=sys.stderr)
+    print(f"{len(options.runs) - refused} published, {refused} refused; `make paper` renews tables, figures and claims")
+    sys.exit(1 if refused else 0)
+
+
+if __name__ == "__main__":
+    main()

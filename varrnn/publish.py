@@ -1,0 +1,160 @@
+"""From a run's summary.json to a record that may be committed: checked, stripped of paths, and small."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from varrnn.data import cornell, ptb
+from varrnn.data.files import sha256_of_files
+from varrnn.errors import UserError
+from varrnn.records import RECORDS, ROOT, SCHEMA
+
+KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
+BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there
+KEPT = (
+    *("schema", "status", "reason", "choices", "diff", "seed", "config", "metrics", "history", "batches", "mc_curve"),
+    *("data", "commit", "commits", "dirty", "versions", "hardware", "duration", "peak_memory_mb"),
+)
+PATHS = ("runs_root", "run_dir", "path", "train", "valid", "test", "hostname", "host", "node")
+BATCHES = 1000  # at most so many points of the train loss
+DIGITS = 6
+
+
+def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> Path:
+    """Write the record of one run and return its file; refuse what is no evidence."""
+    summary = read(folder)
+    check_finished(folder, summary)
+    check_commits(folder, summary, repository)
+    check_data(folder, summary)
+    record = shrink(strip(summary))
+    check_clean(folder, record)
+    path = records / f"{relative(record)}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
+    return path
+
+
+def relative(record: Mapping[str, Any]) -> Path:
+    """Where the record lies below results/records: as the run below runs_root."""
+    from varrnn.config import relative_dir  # here: only publishing and composing need Hydra
+
+    return relative_dir(dict(record["choices"]), dict(record["diff"]), record["seed"])
+
+
+def read(folder: Path) -> dict[str, Any]:
+    file = folder / "summary.json"
+    if not file.is_file():
+        raise UserError(f"{folder}: no summary.json, so this run has not finished; start the same command again")
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file}: not valid JSON ({error})") from error
+    if summary.get("schema") != SCHEMA:
+        raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
+    return summary
+
+
+def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Finished at its last epoch, or ended as unstable: those are published and counted too."""
+    status = summary.get("status")
+    if status == "unstable":
+        return
+    if status != "finished":
+        raise UserError(f"{folder}: status is {status!r}; only finished and unstable runs are published")
+    epochs, asked = summary["history"]["epoch"][-1:], summary["config"]["optim"]["epochs"]
+    cut_short = summary["config"]["train"].get("patience")
+    if not cut_short and epochs != [asked]:
+        raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
+    if not {"test_ppl", "test_rmse"} & summary["metrics"].keys():
+        raise UserError(f"{folder}: no test metric in summary.json; start the same command again")
+
+
+def check_commits(folder: Path, summary: Mapping[str, Any], repository: Path) -> None:
+    """Every commit that worked on the run (a resumed run may have several) is in the repository, unchanged."""
+    commits = summary.get("commits") or [summary.get("commit")]
+    if summary.get("dirty") or any(str(commit).endswith("+dirty") for commit in commits):
+        raise UserError(f"{folder}: made by changed code (dirty commit); commit first and run again")
+    for commit in dict.fromkeys(commits):
+        if not re.fullmatch(r"[0-9a-f]{40}", str(commit)) or not in_repository(str(commit), repository):
+            raise UserError(f"{folder}: commit {commit} is not in this repository; run again from a commit that is")
+
+
+def in_repository(commit: str, repository: Path) -> bool:
+    """Whether a branch or tag contains the commit."""
+    words = ["git", "-C", str(repository), "for-each-ref", "--count=1", "--contains", commit]
+    answer = subprocess.run(words, capture_output=True, text=True)
+    return answer.returncode == 0 and bool(answer.stdout.strip())
+
+
+def check_data(folder: Path, summary: Mapping[str, Any]) -> None:
+    """The very data of the paper, or a built-in corpus; nobody could check a run on other data."""
+    name, found = summary["data"].get("name"), summary["data"].get("sha256")
+    if name in KNOWN_DATA:
+        if found != KNOWN_DATA[name]:
+            raise UserError(f"{folder}: data hash of {name} is {found}, that of the true files is {KNOWN_DATA[name]}")
+    elif name not in BUILT_IN:
+        raise UserError(f"{folder}: data {name!r} is unknown; published are {', '.join([*KNOWN_DATA, *BUILT_IN])}")
+    elif not re.fullmatch(r"[0-9a-f]{64}", str(found)):
+        raise UserError(f"{folder}: no SHA-256 of the data of {name} in summary.json")
+
+
+def strip(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Without paths and host names; the CPU or GPU model and the number of cores stay."""
+    record = {key: _without(summary[key], PATHS) if key in ("config", "hardware") else summary[key]
+              for key in KEPT if key in summary}  # fmt: skip
+    gone = ("runs_root", "run_dir", "task.path", "task.train", "task.valid", "task.test")
+    record["diff"] = {key: value for key, value in record["diff"].items() if key not in gone}
+    return record
+
+
+def _without(tree: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Drop leaves of these names; groups (config.train) stay."""
+    kept = {key: value for key, value in tree.items() if isinstance(value, Mapping) or key not in names}
+    return {key: _without(value, names) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def shrink(record: dict[str, Any]) -> dict[str, Any]:
+    """Six digits, and at most a thousand points of the loss per batch, each the mean over `every` batches."""
+    losses = (record.get("batches") or {}).get("train_loss") or []
+    every = math.ceil(len(losses) / BATCHES)
+    if every > 1:
+        whole = np.asarray(losses[: len(losses) // every * every], dtype=float).reshape(-1, every).mean(axis=1)
+        before = record["batches"].get("every", 1)
+        record = record | {"batches": {"train_loss": whole.tolist(), "every": before * every}}
+    return record | {key: _rounded(record[key]) for key in ("history", "batches", "mc_curve") if record.get(key)}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def check_clean(folder: Path, record: Mapping[str, Any]) -> None:
+    """A last look: no absolute path and no name of this machine may stand in a committed file."""
+    host = socket.gethostname()
+    for text in _texts(record):
+        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (len(host) > 3 and host in text):
+            raise UserError(f"{folder}: {text!r} in summary.json names a place on this machine; remove it by hand")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for entry in value.values():
+            yield from _texts(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _texts(entry)

@@ -1,0 +1,126 @@
+"""The results section of the README, written between two markers from the same records as everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from varrnn.claims.report import Verdicts, summary
+from varrnn.claims.verdict import BY_TEST, NOT_RUN
+from varrnn.errors import UserError
+from varrnn.records import Records
+from varrnn.tables import Table
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+HEAD = "*Generated from [results/records](results/records) by `make paper`; do not edit between the markers.*"
+
+
+def replaced(readme: str, text: str) -> str:
+    """The README with a new results block; the markers must be there once each."""
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
+        raise UserError(f"README.md: the lines {BEGIN} and {END} must stand in it once each, in this order")
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+
+
+def block(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
+    """Claims, tables and pictures that have records, and what is still to be run."""
+    parts = [HEAD, *claims_part(verdicts)]
+    parts += small_part(artefacts["table_small"], records)
+    parts += table1_part(artefacts["table1"], records)
+    parts += sentiment_part(artefacts["sentiment"], records)
+    parts += speed_part(artefacts["speed"], records)
+    parts.append(open_part(artefacts, records))
+    return "\n\n".join(parts)
+
+
+def claims_part(verdicts: Verdicts) -> list[str]:
+    """The count, and the verdicts that say something."""
+    parts = [
+        f"**Claims.** {summary(verdicts)}. All of them with rules and numbers: [results/claims.md](results/claims.md)."
+    ]
+    decided = [(c, v) for c, v in verdicts if v.status not in (NOT_RUN, BY_TEST)]
+    if decided:
+        rows = [
+            (c.id + (" (ours)" if c.ours else ""), c.statement, c.paper, v.words(), str(v.n or "")) for c, v in decided
+        ]
+        parts.append(Table("", "", ("", "claim", "paper", "verdict", "n"), rows).markdown())
+    analogues = {
+        word: [c.id for c, v in verdicts if f"analogue {word}" in v.analogue] for word in ("agrees", "disagrees")
+    }
+    if any(analogues.values()):
+        told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in analogues.items() if ids)
+        parts.append(f"At size small, which decides no claim of the paper, the analogue {told}.")
+    return parts
+
+
+def columns(table: Table, wanted: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Some columns of a table, by name."""
+    places = [list(table.columns).index(name) for name in wanted]
+    return Table("", "", wanted, [[row[place] for place in places] for row in rows]).markdown()
+
+
+def small_part(module: ModuleType, records: Records) -> list[str]:
+    table = module.table(records)
+    if not any(record.choices["size"] == "small" for record in records.runs):
+        return []
+    rows = [row for row in table.rows if "not run" not in row]
+    shown = columns(table, ("Model", "valid", "test", "test, MC", "epochs", "n"), rows)
+    link = "[results/tables/small.md](results/tables/small.md), grid in [small_grid.md](results/tables/small_grid.md)"
+    picture = "![Learning curves at size small](results/figures/learning_curves.png)"
+    return [
+        "**Penn Treebank, size small** (200 units, ours; published results of that size below):",
+        shown,
+        link,
+        picture,
+    ]
+
+
+def table1_part(module: ModuleType, records: Records) -> list[str]:
+    parts = []
+    for table in module.tables(records):
+        rows = [row for row in table.rows if "not run" not in row]
+        if rows:
+            wanted = ("Model", "valid, paper", "valid, ours", "test, paper", "test, ours", "n")
+            parts += [
+                f"**{table.title}**, rows with records (all: [tables](results/tables)):",
+                columns(table, wanted, rows),
+            ]
+    return parts
+
+
+def sentiment_part(module: ModuleType, records: Records) -> list[str]:
+    """The six runs of figure 3."""
+    table = module.table(records, module.FIGURE3)
+    if not table.rows:
+        return []
+    wanted = ("Model", "cell", "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
+    title = "**Sentiment analysis**, figure 3 (all runs: [results/tables/sentiment.md](results/tables/sentiment.md)):"
+    picture = "![Sentiment analysis, figure 3](results/figures/figure3.png)"
+    return [title, columns(table, wanted, table.rows), table.note, picture]
+
+
+def speed_part(module: ModuleType, records: Records) -> list[str]:
+    if not records.benchmarks:
+        return []
+    table = module.table(records)
+    picture = "![Words per second](results/figures/speed.png)"
+    return [
+        "**Words per second**, full training steps (in brackets: share of the limit):",
+        table.markdown(),
+        table.note,
+        picture,
+    ]
+
+
+def open_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
+    """How many runs each artefact still needs, and the command that lists them."""
+    rows = []
+    for name, module in artefacts.items():
+        needed, missing = len(module.ARTEFACT.commands()), len(module.ARTEFACT.commands(records))
+        if missing and module.ARTEFACT.runs:
+            rows.append((name, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
+    if not rows:
+        return "Every run has a record."
+    table = Table("", "", ("artefact", "runs without a record", "which"), rows).markdown()
+    return f"<details><summary>Still to be run</summary>\n\n{table}\n\n</details>"
