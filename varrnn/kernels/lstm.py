@@ -12,7 +12,7 @@ from torch import Tensor
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh, tanh_backward
-from varrnn.kernels.products import Recurrence, add_weight_gradient, chunks, operand, over, project, unproject
+from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 
 
 def lstm(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
@@ -137,16 +137,16 @@ def backward(
         given = tuple(None if d is None else d[now] for d in (dh_out, dc_out))
         state = run_back((da, slope, s.gates[now]), start, state, given, recur, memory)
         rows = da.view(-1, da.shape[-1])
+        gradient = GateGradient(rows, 4)
         if needs[3]:
-            dw_ih = add_weight_gradient(dw_ih, rows, operand(s.x[now], z_x), 4)
+            dw_ih = gradient.of_weight(operand(s.x[now], z_x), dw_ih)
         if needs[4]:
-            dw_hh = add_weight_gradient(dw_hh, rows, operand(h_prev, z_h), 4)
+            dw_hh = gradient.of_weight(operand(h_prev, z_h), dw_hh)
         if needs[5] or needs[6]:
             db = rows.sum(0) if db is None else db.add_(rows.sum(0))
         if dx is not None:
-            unproject(rows, s.w.w_ih, z_x, dx[now], 4)
-    weights = tuple(None if d is None else d.t() for d in (dw_ih, dw_hh))
-    return dx, *state, *weights, db if needs[5] else None, db if needs[6] else None
+            gradient.of_input(s.w.w_ih, z_x, dx[now])
+    return dx, *state, as_weight(dw_ih), as_weight(dw_hh), db if needs[5] else None, db if needs[6] else None
 
 
 def derivatives(gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ Shapes: k steps of B rows make k*B rows; gates lie side by side in a row, (rows,
 matrix product and its backward sums over the gates by itself. Untied products use a view with the gate axis in front.
 """
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -65,34 +67,49 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None, gates: int) -> Tenso
     if x.dim() == 2:
         return linear(x, weight, bias)
     out = x.new_empty(x.shape[1], weight.shape[0])
-    weight = weight.view(gates, -1, weight.shape[1]).transpose(1, 2)  # a view is as fast as a copy, and free
-    if bias is None:
-        torch.bmm(x, weight, out=by_gate(out, gates))
-    else:
-        torch.baddbmm(bias.view(gates, 1, -1), x, weight, out=by_gate(out, gates))
+    biases = [None] * gates if bias is None else bias.view(gates, -1).unbind(0)
+    for gate, *parts in zip(by_gate(out, gates), x, weight.view(gates, -1, weight.shape[1]), biases):
+        gate.copy_(linear(*parts))
     return out
 
 
-def unproject(d: Tensor, weight: Tensor, z: Tensor, out: Tensor, gates: int) -> None:
-    """Write the gradient of x into ``out`` (k, B, I) from the gradient d (k*B, G*H) of its product."""
-    if z.shape[1] == 1:
-        back = linear(d, weight.t()).view_as(out)
-        out.copy_(back) if is_ones(z) else torch.mul(back, z[:, 0], out=out)
-        return
-    back = torch.bmm(by_gate(d, gates), weight.view(gates, -1, weight.shape[1])).view(gates, *out.shape)
-    torch.sum(back.mul_(z.transpose(0, 1)), dim=0, out=out)
+class GateGradient:
+    """The gradient of a chunk's gates, (n, G*H), on its way to inputs and weights."""
+
+    def __init__(self, rows: Tensor, gates: int) -> None:
+        self.rows, self.gates = rows, gates
+
+    @cached_property
+    def by_gate(self) -> Tensor:
+        """A copy with the gate axis in front: oneDNN is up to a thousand times slower on some strided operands."""
+        return by_gate(self.rows, self.gates).contiguous()
+
+    def of_input(self, weight: Tensor, z: Tensor, out: Tensor) -> None:
+        """Write the gradient of x into ``out`` (k, B, I): back through the product, then through the mask."""
+        if z.shape[1] == 1:
+            back = linear(self.rows, weight.t()).view_as(out)
+            out.copy_(back) if is_ones(z) else torch.mul(back, z[:, 0], out=out)
+            return
+        parts = zip(self.by_gate, weight.view(self.gates, -1, weight.shape[1]), z.unbind(1))
+        for gate, (d, w, mask) in enumerate(parts):
+            back = linear(d, w.t()).view_as(out)
+            out.addcmul_(back, mask) if gate else torch.mul(back, mask, out=out)
+
+    def of_weight(self, x: Tensor, total: Tensor | None) -> Tensor:
+        """Add x^T d for an operand x: (I, G*H), or (G, I, H) untied. Transposed, because that product is faster."""
+        if x.dim() == 2:
+            if total is not None:
+                return total.addmm_(x.t(), self.rows)
+            return linear(x.t(), self.rows.t())
+        now = torch.stack([linear(one.t(), d.t()) for one, d in zip(x, self.by_gate)])
+        return now if total is None else total.add_(now)
 
 
-def add_weight_gradient(total: Tensor | None, d: Tensor, x: Tensor, gates: int) -> Tensor:
-    """Add x^T d, (I, G*H), for an operand x, tied or untied. Transposed, because that product is the faster one."""
-    if x.dim() == 3:
-        now = torch.bmm(x.transpose(1, 2), by_gate(d, gates))  # (G, I, H)
-        now = now.transpose(0, 1).reshape(x.shape[2], d.shape[1])
-    elif total is not None:
-        return total.addmm_(x.t(), d)
-    else:
-        now = linear(x.t(), d.t())
-    return now if total is None else total.add_(now)
+def as_weight(total: Tensor | None) -> Tensor | None:
+    """The sum of ``GateGradient.of_weight`` in the layout of the weight, (G*H, I)."""
+    if total is None or total.dim() == 2:
+        return None if total is None else total.t()
+    return total.transpose(1, 2).flatten(0, 1)
 
 
 class Recurrence:
