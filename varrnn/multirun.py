@@ -93,7 +93,7 @@ def job(composed: DictConfig) -> None:
         raise
     except Exception as error:
         failure = failed(error, config, hydra.overrides.task)
-        print(f"failed: {failure}", file=sys.stderr, flush=True)
+        print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
 
@@ -145,7 +145,7 @@ def failed(error: Exception, config: Config | None, overrides: Sequence[str]) ->
     if config is None:  # nothing was started: the options themselves are wrong
         given = [word for word in overrides if not word.startswith(("sweep=", "launcher=", "hydra"))]
         return Failure("(not started)", str(error).splitlines(), " ".join(["python run.py", *map(shlex.quote, given)]))
-    folder, text = configs.run_dir(config), str(error)
+    folder, text = configs.run_dir(config), str(error) or type(error).__name__
     if not isinstance(error, UserError):
         text = traceback.format_exc()
         folder.mkdir(parents=True, exist_ok=True)

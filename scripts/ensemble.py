@@ -1,0 +1,46 @@
+"""Average the predictions of several runs: python scripts/ensemble.py RUN_DIR... [--mc [RUN_DIR...]] [mc.samples=1000]
+
+Probabilities are averaged over the models, and before that over mask samples for those with MC dropout: `--mc` at the
+end means all of them, `a b --mc c d` takes a and b by the dropout approximation and samples c and d. The paper averages
+ten large models. mc.*= and device= are passed on; samples that a run has drawn already are used again.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from varrnn import checkpoint, ensemble, results
+from varrnn.explain import one_line_errors
+
+
+def main() -> None:
+    """Average, print, write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", metavar="RUN_DIR", help="folders of finished runs")
+    parser.add_argument("--mc", nargs="*", metavar="RUN_DIR", help="these by MC dropout; alone: all runs")
+    parser.add_argument("--out", type=Path, help="the record (RUNS_ROOT/ensembles/NAME.json)")
+    options = parser.parse_intermixed_args()
+    words = [*options.runs, *(options.mc or [])]
+    overrides = [word for word in words if "=" in word and not Path(word).is_dir()]
+    plain, sampled = ([word for word in some if word not in overrides] for some in (options.runs, options.mc or []))
+    if options.mc is not None and not sampled:
+        plain, sampled = [], plain
+    members = [ensemble.member(Path(run), False, overrides) for run in plain]
+    members += [ensemble.member(Path(run), True, overrides) for run in sampled]
+    made = ensemble.average(members)
+    out = options.out or Path(members[0].config.runs_root) / "ensembles" / f"{name(made)}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_text(out, json.dumps(results.finite(made), indent=1) + "\n")
+    print(f"{made['members']} models: test perplexity {made['metrics']['test_ppl']:.3f}\nwrote {out}")
+
+
+def name(record: dict) -> str:
+    """`ptb_large_naive_10`; `_mc` behind it where every member was sampled, `_part_mc` where some were."""
+    chosen = record["choices"]
+    suffix = "_mc" if record["mc"] else "_part_mc" if any(record["member_mc"]) else ""
+    return "_".join([*(chosen[key] for key in ("task", "size", "model")), str(record["members"])]) + suffix
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()

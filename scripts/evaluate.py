@@ -1,0 +1,33 @@
+"""Evaluate a finished run again, with other MC samples: python scripts/evaluate.py RUN_DIR mc.samples=1000
+
+Only mc.*, device, threads and progress can be given; the results are added to the run's summary.json. Stopped in the
+middle, the same command goes on.
+"""
+
+import argparse
+from pathlib import Path
+
+from varrnn import config, results, runs
+from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
+
+
+def main() -> None:
+    """A finished run asked for other mc.* only evaluates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=Path, help="the folder of a finished run")
+    parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
+    options = parser.parse_args()
+    asked = config.load_run(options.run_dir, options.overrides)
+    ended = results.read(options.run_dir)
+    if ended is None or ended["status"] != "finished":
+        state = "not finished" if ended is None else ended["status"]
+        raise UserError(f"{options.run_dir}: this run is {state}; the command that started it goes on")
+    if not runs.drops(asked) and asked.mc.samples:
+        print("without dropout every MC sample is the same: there is nothing to average")
+    runs.run(asked, options.run_dir)
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()

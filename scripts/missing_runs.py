@@ -1,0 +1,58 @@
+"""Start every run behind a table or figure that has no record yet: python scripts/missing_runs.py table1 launcher=joblib
+
+Runs that differ in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the
+same command can be repeated until all is done. Further words are passed on to run.py.
+"""
+
+import argparse
+import runpy
+import shlex
+import subprocess
+import sys
+
+from varrnn.artefact import Artefact, unique
+from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
+from varrnn.paper_runs import commands
+from varrnn.records import RECORDS, ROOT, load
+
+
+def main() -> int:
+    """Print the commands, or carry them out one after the other; a failing one does not stop the others."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("artefact", help="a file of experiments/: table1, figure3, ensemble, ...")
+    parser.add_argument("--list", action="store_true", help="only print the commands")
+    parser.add_argument("--records", default=RECORDS, help="folder of records (results/records)")
+    options, passed_on = parser.parse_known_args()
+    needed = missing(artefact(options.artefact), options.records)
+    if not needed:
+        print(f"{options.artefact}: every run has a record")
+    failed = []
+    for command in needed:
+        line = " ".join([command, *map(shlex.quote, passed_on)])
+        print(line, flush=True)
+        if not options.list and subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT).returncode:
+            failed.append(line)
+    for line in failed:
+        print(f"failed or stopped: {line}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def artefact(name: str) -> Artefact:
+    """The table or figure of that name."""
+    names = sorted(file.stem for file in (ROOT / "experiments").glob("[!_]*.py"))
+    if name not in names:
+        raise UserError(f"{name}: no such table or figure; allowed are {', '.join(names)}")
+    return runpy.run_path(str(ROOT / "experiments" / f"{name}.py"))["ARTEFACT"]
+
+
+def missing(wanted: Artefact, folder: str) -> list[str]:
+    """As few commands as possible for all runs without a record."""
+    records = load(folder)
+    needed = [(run, records.missing(run, wanted.seeds)) for run in unique(wanted.runs)]
+    return commands((run, seeds) for run, seeds in needed if seeds)
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        sys.exit(main())

@@ -1,0 +1,54 @@
+"""The ranking of every grid below a folder of runs, a heat map, the YAML of the best choice, and what is unfinished.
+
+    python scripts/sweep_summary.py                    # everything below runs/
+    python scripts/sweep_summary.py results/records    # published records
+    python scripts/sweep_summary.py --over optim.lr    # a sweep over something else than rates and weight decay
+
+Grid points are ranked by their validation value (mean over seeds), never by the test set. The exit status is 1 when a
+run has failed or was stopped.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from varrnn import heat_map, sweeps
+from varrnn.explain import one_line_errors
+
+
+def main() -> int:
+    """Print, write, and say whether all is well."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), help="folder of runs, or of records (runs)")
+    parser.add_argument("--over", action="append", default=[], metavar="KEY", help="a further option that was swept")
+    parser.add_argument("--out", type=Path, help="folder for tables/, figures/ and best/ (RUNS/summary)")
+    options = parser.parse_args()
+    out = options.out or options.runs / "summary"
+    for grid in sweeps.grids(list(sweeps.load(options.runs)), options.over):
+        show(grid, out)
+    left = sweeps.unfinished(options.runs)
+    for run in left:
+        print(f"{run.status}: {run.failure}")
+    return int(any(run.status != "running" for run in left))
+
+
+def show(grid: sweeps.Grid, out: Path) -> None:
+    """One grid; a single point that was only repeated over seeds has no map and no best."""
+    if not grid.score:
+        print(f"{grid.name}: no validation value, so nothing can be chosen (sentiment: sweep with task.hold_out=0.1)\n")
+        return
+    ranking = sweeps.table(grid)
+    print(f"{grid.name}\n{ranking.markdown()}")
+    if grid.axes():
+        file = out / "best" / f"{grid.name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(sweeps.best_yaml(grid), encoding="utf-8")
+        for path in (file, *ranking.write(out), *heat_map.draw(grid, out)):
+            print(f"wrote {path}")
+        print(f"the best with three seeds: {sweeps.next_command(grid)}")
+    print()
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        sys.exit(main())

@@ -1,0 +1,226 @@
+"""What a sweep has found: grid points ranked by their validation value, never by the test set; and unfinished runs."""
+
+import fcntl
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from varrnn import config as configs
+from varrnn import multirun, results
+from varrnn.errors import UserError
+from varrnn.multirun import spell
+from varrnn.schema import NOT_IDENTITY
+from varrnn.tables import Table
+
+GRID = ("model.p_E", "model.p_W", "model.p_U", "model.p_c", "model.p_y", "optim.weight_decay")
+SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
+PROBE = 0.123  # a value that no file has
+Values = tuple[Any, ...]
+
+
+@dataclass
+class Point:
+    """One setting of the grid, over its seeds."""
+
+    values: Values  # in the order of Grid.keys
+    scores: dict[int, float] = field(default_factory=dict)  # seed -> validation value; infinite for an unstable run
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.scores.values())
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.mean):
+            return "unstable"
+        spread = f" ± {stdev(self.scores.values()):.3g}" if len(self.scores) > 1 else ""
+        return f"{self.mean:.5g}{spread}"
+
+
+@dataclass
+class Grid:
+    """Runs that are equal but for seeds and for the swept options."""
+
+    choices: dict[str, str]
+    others: dict[str, Any]  # what differs from the choices and was not swept
+    keys: tuple[str, ...]  # the swept options
+    score: str
+    points: list[Point]  # best first
+
+    @property
+    def name(self) -> str:
+        """`ptb_small_naive`; whatever is not the default is added."""
+        chosen = self.choices
+        parts = [chosen["task"], chosen["size"], chosen["model"]]
+        parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
+        return "_".join(parts + [f"{key}={value}" for key, value in self.others.items()]).replace("/", "%")
+
+    def axes(self) -> list[tuple[str, ...]]:
+        """The swept options that vary; those that always have one value (p_E and p_U) are one axis."""
+        columns: dict[Values, tuple[str, ...]] = {}
+        for place, key in enumerate(self.keys):
+            column = tuple(point.values[place] for point in self.points)
+            if len(set(column)) > 1:
+                columns[column] = (*columns.get(column, ()), key)
+        return list(columns.values())
+
+    def at(self, point: Point, axis: tuple[str, ...]) -> Any:
+        """The point's value on an axis."""
+        return point.values[self.keys.index(axis[0])]
+
+
+def load(folder: Path) -> Iterator[dict[str, Any]]:
+    """The summaries of all runs below a folder (or published records)."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder of runs; the runs of a sweep are below its runs_root")
+    for file in sorted(folder.rglob("*.json")):
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if isinstance(content, dict) and {"choices", "status", "config"} <= content.keys():
+                yield content
+
+
+def grids(summaries: Sequence[dict[str, Any]], over: Sequence[str] = ()) -> list[Grid]:
+    """Every group of runs that differ in nothing but seeds and swept options (`over` adds some to the usual ones)."""
+    keys = (*GRID, *over)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for summary in summaries:
+        rest = {key: value for key, value in identity(summary).items() if key not in keys and key != "seed"}
+        groups.setdefault(json.dumps([summary["choices"], rest]), []).append(summary)
+    return [_grid(group, keys) for group in groups.values()]
+
+
+def identity(summary: dict[str, Any]) -> dict[str, Any]:
+    """Every option that makes the run this run."""
+    options = configs.leaves(summary["config"])
+    return {k: v for k, v in options.items() if not any(k == skip or k.startswith(skip + ".") for skip in NOT_IDENTITY)}
+
+
+def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
+    score = _score(group)
+    points: dict[Values, Point] = {}
+    for summary in group:
+        options = identity(summary)
+        values = tuple(options.get(key) for key in keys)
+        value = summary["metrics"].get(score)
+        point = points.setdefault(values, Point(values))
+        point.scores[summary["seed"]] = math.inf if value is None else value
+    others = {key: value for key, value in group[0]["diff"].items() if key not in keys}
+    ranked = sorted(points.values(), key=lambda point: point.mean)
+    return Grid(dict(group[0]["choices"]), others, keys, score, ranked)
+
+
+def _score(group: list[dict[str, Any]]) -> str:
+    """What the group is ranked by; "" where nothing was validated."""
+    finished = [summary["metrics"] for summary in group if summary["status"] == "finished"]
+    return next((name for name in SCORES if finished and all(name in metrics for metrics in finished)), "")
+
+
+def table(grid: Grid) -> Table:
+    """The ranking."""
+    axes = grid.axes()
+    columns = ("rank", *(short(axis) for axis in axes), grid.score, "seeds")
+    rows = [
+        [str(rank), *(f"{grid.at(point, axis)}" for axis in axes), str(point), str(len(point.scores))]
+        for rank, point in enumerate(grid.points, 1)
+    ]
+    note = f"Ranked by {grid.score} (mean over seeds); the test set chooses nothing."
+    return Table(grid.name, grid.name, columns, rows, note)
+
+
+def short(axis: tuple[str, ...]) -> str:
+    """`p_E = p_U`"""
+    return " = ".join(key.removeprefix("model.").removeprefix("optim.") for key in axis)
+
+
+def chosen(grid: Grid) -> dict[str, Any]:
+    """The swept options of the best point, without those that follow another one (p_E: ${.p_U})."""
+    best = grid.points[0]
+    return {key: grid.at(best, (key,)) for axis in grid.axes() for key in axis if key not in followers(grid, axis)}
+
+
+def followers(grid: Grid, axis: tuple[str, ...]) -> set[str]:
+    """The options of an axis that change when another one is changed, since the model's YAML ties them."""
+    found: set[str] = set()
+    for key in axis if len(axis) > 1 else ():
+        composed = configs.leaves(configs.compose([*_choices(grid), f"{key}={PROBE}"]))
+        found |= {other for other in axis if other != key and composed[other] == PROBE}
+    return found
+
+
+def _choices(grid: Grid) -> list[str]:
+    return [f"{group}={name}" for group, name in grid.choices.items()]
+
+
+def best_yaml(grid: Grid) -> str:
+    """The best point as the lines of a file in configs/tuned."""
+    best, tree = grid.points[0], OmegaConf.create()
+    for key, value in chosen(grid).items():
+        OmegaConf.update(tree, key, value)
+    seeds = f"{len(best.scores)} seed{'s' if len(best.scores) > 1 else ''}"
+    lines = [
+        "# @package _global_",
+        f"# The best of {len(grid.points)} by {grid.score}: {best} ({seeds}). The test set chose nothing.",
+    ]
+    return "\n".join(lines) + "\n" + OmegaConf.to_yaml(tree)
+
+
+def next_command(grid: Grid) -> str:
+    """Three seeds of the best point."""
+    options = chosen(grid) | grid.others
+    return " ".join(["python run.py sweep=seeds", *_choices(grid), *(f"{k}={spell(v)}" for k, v in options.items())])
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run that has not ended well, or not yet."""
+
+    status: str  # running, stopped, failed or unstable
+    failure: multirun.Failure
+
+
+def unfinished(folder: Path) -> list[Unfinished]:
+    """Every run below a folder that has no result, with its last lines and the command to go on."""
+    found = []
+    for file in sorted(folder.rglob("config.yaml")):
+        run = file.parent
+        ended = results.read(run)
+        if ended is None or ended["status"] != "finished" or (run / "error.txt").is_file():
+            config = configs.load_run(run)
+            failure = multirun.Failure(str(run), last_lines(run), multirun.command(config))
+            found.append(Unfinished(_status(run, ended), failure))
+    return found
+
+
+def _status(run: Path, ended: dict[str, Any] | None) -> str:
+    if running(run):
+        return "running"
+    if ended is not None and ended["status"] != "finished":
+        return ended["status"]
+    return "failed" if (run / "error.txt").is_file() else "stopped"
+
+
+def running(run: Path) -> bool:
+    """Does a process hold the run's lock?"""
+    file = run / "lock"
+    if not file.is_file():
+        return False
+    with file.open() as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def last_lines(run: Path) -> list[str]:
+    """The end of error.txt, or of the log where there is none."""
+    for file in (run / "error.txt", run / "log.csv"):
+        if file.is_file():
+            return file.read_text(encoding="utf-8").splitlines()[-multirun.LAST_LINES :]
+    return ["(nothing was logged)"]
