@@ -62,9 +62,13 @@ class SequenceModel(MaskedModule):
     def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
         """One draw per sequence: new masks for each column of words (T, B), held over its steps."""
         steps, batch = words.shape
-        word_mask = self.embedding.sample_mask(words, generator) if self.dropout.p_E else self._one()
+        word_mask = self.sample_word_mask(words, generator) if self.dropout.p_E else self._one()
         layers = self.layers.sample_masks(batch, steps if self.dropout.per_step else None, generator)
-        return ModelMasks(word_mask, layers, self._output_mask(steps, batch, generator))
+        return ModelMasks(word_mask, layers, self._output_mask(1 if self.last_only else steps, batch, generator))
+
+    def sample_word_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Which words (T, B) are dropped: word types of each sequence (section 4.1), or tokens."""
+        return self.embedding.sample_mask(words, generator)
 
     def sample_text_masks(
         self, batch: int, word_dropout: bool = False, steps: int | None = None, generator: torch.Generator | None = None

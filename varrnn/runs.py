@@ -143,7 +143,7 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
         "epochs": progress.epoch - 1,
         "wps_train": progress.words / progress.train_seconds,
         "wps_authors": progress.words / progress.total_seconds,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
     }
 
 

@@ -35,7 +35,9 @@ class Size:
     name: str = option("tiny", "the size's name")
     units: int = option(128, "units per recurrent layer, and the embedding's dimension")
     layers: int = option(2, "recurrent layers")
-    init: float = option(0.1, "every parameter starts uniform in [-init, init] (language models)")
+    init: float = option(
+        0.1, "every parameter starts uniform in [-init, init] (language models); the word embeddings only (sentiment)"
+    )
 
 
 @dataclass
@@ -73,7 +75,28 @@ class LanguageModel(Task):
     train: str | None = option(None, "corpus=text: the training text")
     valid: str | None = option(None, "corpus=text: the validation text")
     test: str | None = option(None, "corpus=text: the test text")
+    min_count: int | None = option(None, "corpus=text: rarer words become <unk>; default 2, or 1 where <unk> is there")
     headline: str = option("true", "which validation perplexity is shown first: true, or authors (their normaliser)")
+
+
+@dataclass
+class Sentiment(Task):
+    """Predict a rating from a segment of T words; root mean squared error in units of the ratings."""
+
+    reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your own file)")
+    csv: str | None = option(None, "reviews=csv: a file with the columns text and rating")
+    max_words: int = option(20_000, "ids from here on are one and the same unknown word")
+    hold_out: float = option(
+        0.0, "share of the training reviews set apart for choosing rates; they replace the test curve"
+    )
+    mc_samples: int = option(10, "stochastic passes of the per-epoch test error; 0 measures the approximation only")
+    mc_every: int = option(5, "the MC test error is due at epochs 1 to 20, then at every one divisible by this")
+    gate_activation: str = option("sigmoid", "sigmoid, or hard_sigmoid of slope 0.2 (the authors' Keras fork)")
+    gru_candidate: str = option("tanh", "the GRU's candidate: tanh, or sigmoid (the authors' Keras fork)")
+    recurrent_gain: float = option(1.0, "the orthogonal recurrent weights start times this (1.1 in the Keras fork)")
+    word_mask: str = option("sequence", "a word mask per sequence, or per minibatch (the Keras fork)")
+    scaling: str = option("inverted", "inverted: masks of 1 / (1 - p); retain: masks of 1 and a factor 1 - p at test")
+    untied_naive: bool = option(False, "masks drawn at every step are also drawn for every gate (the Keras fork)")
 
 
 @dataclass
@@ -118,7 +141,7 @@ class Config:
     )
 
 
-TASKS = {"language_model": LanguageModel}
+TASKS = {"language_model": LanguageModel, "sentiment": Sentiment}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 NOT_IDENTITY = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),

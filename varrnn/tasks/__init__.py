@@ -71,4 +71,8 @@ def build(config: schema.Config, device: torch.device) -> Task:
         from varrnn.tasks.language_model import LanguageModelTask
 
         return LanguageModelTask.load(config.task, device)
+    if isinstance(config.task, schema.Sentiment):
+        from varrnn.tasks.sentiment import SentimentTask
+
+        return SentimentTask.load(config, device)
     raise TypeError(f"no task for {type(config.task).__name__}")

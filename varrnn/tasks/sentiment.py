@@ -1,0 +1,186 @@
+"""Sentiment analysis (section 5.2 of the paper): segments of reviews, one rating each, root mean squared error."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from varrnn import schema, seeds
+from varrnn.data import baselines, cornell, csv_reviews, synthetic
+from varrnn.data.reviews import Reviews, Segments, segments
+from varrnn.errors import UserError
+from varrnn.tasks import Numbers, Step, sentiment_model
+from varrnn.tasks.regression import Part, approximation, monte_carlo
+from varrnn.tasks.sentiment_model import SentimentModel
+
+ALLOWED = {
+    "reviews": ("cornell", "synthetic", "csv"),
+    "gate_activation": ("sigmoid", "hard_sigmoid"),
+    "gru_candidate": ("tanh", "sigmoid"),
+    "word_mask": ("sequence", "minibatch"),
+    "scaling": ("inverted", "retain"),
+}
+TRAIN_SAMPLE = 2655  # training segments whose error is measured: as many as the test set has at T = 200
+FIRST = 100  # the authors' train curve is that of the first 100 segments
+EVERY_EPOCH = 20  # up to here the MC error is measured after every epoch
+TEST, VALID = range(2)  # numbers of the random streams; a new part gets a new number
+
+
+class SentimentTask:
+    """Reviews cut into segments of T words; each has its review's rating, standardised for training."""
+
+    keeps_batches = True
+
+    def __init__(self, data: Segments, name: str, sha256: str, config: schema.Config, device: torch.device) -> None:
+        assert isinstance(config.task, schema.Sentiment)
+        self.name, self.sha256, self.data, self.options = name, sha256, data, config.task
+        self.seed, self.epochs, self.device = config.seed, config.optim.epochs, device
+        self.drops = any((config.model.p_E, config.model.p_W, config.model.p_U, config.model.p_c, config.model.p_y))
+        self.x, self.y = (torch.from_numpy(array).to(device) for array in (data.train_x, data.train_y))
+        self.test = self._part(data.test_x, data.test_y, TEST)
+        self.valid = self._part(data.valid_x, data.valid_y, VALID) if len(data.valid_x) else None
+        self.score: str | None = "valid_rmse" if self.valid else None
+        self.updates = -(-len(self.x) // self.options.batch_size)
+        self.measured_rows = fixed_sample(len(self.x)).to(device)
+        self._order: tuple[int, Tensor] | None = None
+
+    @classmethod
+    def load(cls, config: schema.Config, device: torch.device) -> "SentimentTask":
+        """Read the reviews that the config names, and cut them."""
+        options = config.task
+        assert isinstance(options, schema.Sentiment)
+        check(options)
+        reviews = read(options)
+        data = segments(reviews, options.steps, options.max_words, options.hold_out)
+        return cls(data, reviews.name, reviews.sha256, config, device)
+
+    def _part(self, x: np.ndarray, y: np.ndarray, number: int) -> Part:
+        return Part(torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device), number)
+
+    def model(self, config: schema.Config) -> SentimentModel:
+        """One row of the embedding per word id, padding included: it is an ordinary word that is trained too."""
+        return sentiment_model.build(config, self.data.num_words).to(self.device)
+
+    def words(self, update: int) -> int:
+        """T x B; the last batch of an epoch is smaller."""
+        rows = min(self.options.batch_size, len(self.x) - update * self.options.batch_size)
+        return rows * self.options.steps
+
+    def loss(
+        self, model: SentimentModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
+    ) -> Step:
+        """Mean squared error of standardised ratings; new masks for every segment. The optimiser adds the penalty."""
+        size = self.options.batch_size
+        rows = self._shuffled(epoch)[update * size : (update + 1) * size]
+        words = self.x[rows].t()  # (T, B)
+        predicted, _ = model(words, masks=model.sample_masks(words, generator))
+        error = (predicted[:, 0] - self.y[rows]).square().mean()
+        return Step(error, error.detach(), None)
+
+    def _shuffled(self, epoch: int) -> Tensor:
+        """The epoch's order of the segments; drawn again, not remembered, after a stop."""
+        if self._order is None or self._order[0] != epoch:
+            draws = seeds.generator("cpu", seeds.SHUFFLE, self.seed, epoch)
+            self._order = epoch, torch.randperm(len(self.x), generator=draws).to(self.device)
+        return self._order[1]
+
+    def train_metrics(self, mean_measured: float) -> Numbers:
+        """Mean squared error, standardised, masks on, without the penalty."""
+        return {"train_loss": mean_measured}
+
+    def epoch_metrics(self, model: SentimentModel, epoch: int) -> Numbers:
+        """Train and test error; MC when it is due. Where reviews are held out, they take the place of the test set.
+
+        Differs: the authors chose rates and weight decay on the test curve; a run that chooses sees no such curve.
+        """
+        due = epoch <= EVERY_EPOCH or epoch % self.options.mc_every == 0 or epoch == self.epochs
+        samples = self.options.mc_samples if due else 0
+        named = ("test", self.test) if self.valid is None else ("valid", self.valid)
+        return {**self._train_errors(model), **self._errors(model, *named, samples, epoch)}
+
+    def final_metrics(self, model: SentimentModel) -> Numbers:
+        """Everything that an epoch measures, and the test error also where reviews are held out."""
+        samples, epoch = self.options.mc_samples, self.epochs
+        held_out = self._errors(model, "valid", self.valid, samples, epoch) if self.valid else {}
+        return {**self._train_errors(model), **held_out, **self._errors(model, "test", self.test, samples, epoch)}
+
+    def _train_errors(self, model: SentimentModel) -> Numbers:
+        """By the dropout approximation: on a fixed random part of the training set, and as the authors' curves."""
+        found = {}
+        for name, rows in (("train_rmse", self.measured_rows), ("train_rmse_100", slice(FIRST))):
+            error = approximation(model, self.x[rows]) - self.y[rows]
+            found[name] = float(error.double().square().mean().sqrt()) * self.data.std
+        return found
+
+    def _errors(self, model: SentimentModel, name: str, part: Part, samples: int, epoch: int) -> Numbers:
+        """RMSE in units of the ratings by the approximation and by the MC mean, and the log-likelihood."""
+        single = self._ratings(approximation(model, part.x)).unsqueeze(0)
+        found = {f"{name}_rmse": part.rmse(single[0])}
+        if not self.drops:
+            return {**found, f"{name}_ll": part.log_likelihood(single)}
+        if samples:
+            drawn = self._ratings(monte_carlo(model, part.x, samples, (self.seed, epoch, part.number)))
+            found |= {f"{name}_rmse_mc": part.rmse(drawn.mean(0)), f"{name}_ll": part.log_likelihood(drawn)}
+        return found
+
+    def _ratings(self, standardised: Tensor) -> Tensor:
+        """Back to the units of the ratings."""
+        return standardised * self.data.std + self.data.mean
+
+    def reference_metrics(self) -> Numbers:
+        """The constant predictor, ridge regression on a bag of words, and the best possible error where it is known."""
+        found = {"constant_rmse": baselines.constant_rmse(self.data), "ridge_rmse": baselines.ridge(self.data).rmse}
+        return found if self.data.best_rmse is None else {**found, "possible_rmse": self.data.best_rmse}
+
+    def headline(self, row: Numbers) -> str:
+        """Train error and what it generalises to."""
+        name = "test" if self.valid is None else "valid"
+        shown = {name: row[f"{name}_rmse"], "MC": row.get(f"{name}_rmse_mc")}
+        errors = "  ".join(f"{key} {value:.4f}" for key, value in shown.items() if value is not None)
+        return f"train loss {row['train_loss']:.4f}  rmse: train {row['train_rmse']:.4f}  {errors}"
+
+    def mc(
+        self, model: SentimentModel, config: schema.Config, folder: Path, bar: Any
+    ) -> tuple[Numbers, dict[str, Any]]:
+        """MC dropout on the test set with more samples than the curve has; takes a minute, so nothing is saved."""
+        samples = config.mc.samples
+        bar.start(samples * self.test.x.numel())
+
+        def tick(count: int) -> None:
+            bar.advance(count)
+            bar.leave_if_asked()
+
+        stream = (self.seed, 0, TEST)  # epoch 0: the draws of no epoch
+        drawn = self._ratings(monte_carlo(model, self.test.x, samples, stream, config.mc.word_dropout, tick))
+        rmse, likelihood = self.test.rmse(drawn.mean(0)), self.test.log_likelihood(drawn)
+        return {f"test_rmse_mc{samples}": rmse, f"test_ll_mc{samples}": likelihood, "mc_samples": samples}, {}
+
+
+def fixed_sample(count: int) -> Tensor:
+    """Which training segments are measured: random, but the same in all runs."""
+    return torch.from_numpy(np.sort(np.random.RandomState(0).permutation(count)[:TRAIN_SAMPLE]))
+
+
+def read(options: schema.Sentiment) -> Reviews:
+    """The reviews by their name."""
+    if options.reviews == "cornell":
+        return cornell.load(options.path)
+    if options.reviews == "synthetic":
+        return synthetic.load()
+    if options.csv is None:
+        raise UserError("task=reviews: no file; set task.csv=reviews.csv, a CSV file with the columns text and rating")
+    return csv_reviews.load(options.csv)
+
+
+def check(options: schema.Sentiment) -> None:
+    """Refuse values that nothing here understands."""
+    for key, allowed in ALLOWED.items():
+        if getattr(options, key) not in allowed:
+            raise UserError(f"task.{key}={getattr(options, key)}: allowed are {', '.join(allowed)}")
+    for key, least in (("mc_samples", 0), ("mc_every", 1)):
+        if getattr(options, key) < least:
+            raise UserError(f"task.{key}={getattr(options, key)}: must be at least {least}")
+    if not options.recurrent_gain > 0:
+        raise UserError(f"task.recurrent_gain={options.recurrent_gain}: must be above 0")

@@ -1,0 +1,136 @@
+"""The regression network of section 5.2: embedding -> one recurrent layer -> its last state -> one number."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from varrnn import schema
+from varrnn.dropout import Dropout, Masks
+from varrnn.model import ModelMasks, SequenceModel
+from varrnn.stack import RecurrentLayers
+
+
+class SentimentModel(SequenceModel):
+    """A `SequenceModel` that reads the last step only, and can mask as the authors' Keras fork did.
+
+    ``shared_words``: one word mask for all sequences of a minibatch instead of one per sequence.
+    ``retain``: masks of 0 and 1, and the factor 1 - p in the dropout approximation, instead of inverted scaling.
+    """
+
+    def __init__(self, *sizes: Any, shared_words: bool = False, retain: bool = False, **options: Any) -> None:
+        super().__init__(*sizes, last_only=True, **options)
+        self.shared_words, self.retain = shared_words, retain
+
+    def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
+        """One draw for each column of words (T, B)."""
+        return self._scale(super().sample_masks(words, generator))
+
+    def sample_mc_masks(self, words: Tensor, samples: int, generator: torch.Generator | None = None) -> ModelMasks:
+        """The masks of several passes over words (T, n), as the rows of one batch, pass by pass."""
+        masks = super().sample_masks(words.repeat(1, samples), generator)
+        if self.shared_words and self.dropout.p_E:
+            masks = masks._replace(words=self._shared_word_mask(words, samples, generator))
+        return self._scale(masks)
+
+    def sample_word_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Word types of each sequence (section 4.1), or of the whole minibatch."""
+        if self.shared_words:
+            return self._shared_word_mask(words, 1, generator)
+        return super().sample_word_mask(words, generator)
+
+    def _shared_word_mask(self, words: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
+        """One draw per word type and pass, looked up: (T, samples * n, 1)."""
+        types = self.embedding.sample_type_mask(samples, generator)  # (samples, V)
+        return types[:, words].transpose(0, 1).reshape(len(words), -1, 1)
+
+    def ones_masks(self) -> ModelMasks:
+        """The dropout approximation: every mask at its mean."""
+        return self._scale(super().ones_masks())
+
+    def _scale(self, masks: ModelMasks) -> ModelMasks:
+        """Inverted masks times 1 - p are masks of 0 and 1, and the mask of ones becomes 1 - p: one rule for both."""
+        if not self.retain:
+            return masks
+        p = self.dropout
+
+        def kept(mask: Tensor, rate: float) -> Tensor:
+            return mask * (1.0 - rate) if rate else mask
+
+        layers = tuple(Masks(kept(z.z_x, p.p_W), kept(z.z_h, p.p_U), z.z_c) for z in masks.layers)
+        return ModelMasks(kept(masks.words, p.p_E), layers, kept(masks.output, p.p_y))
+
+
+def build(config: schema.Config, num_words: int) -> SentimentModel:
+    """The network of a config, initialised from its seed."""
+    task, chosen, size = config.task, config.model, config.size
+    assert isinstance(task, schema.Sentiment)
+    per_gate = chosen.per_gate or (chosen.per_step and task.untied_naive)
+    dropout = Dropout(chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y, chosen.per_step, per_gate)
+    model = SentimentModel(
+        *(num_words, size.units, size.layers, 1, dropout, config.cell, chosen.word_tokens),
+        shared_words=task.word_mask == "minibatch",
+        retain=task.scaling == "retain",
+        **_layer_options(config, task),
+    )
+    initialise(model, size.init, task.recurrent_gain, config.seed)
+    return model
+
+
+def _layer_options(config: schema.Config, task: schema.Sentiment) -> dict[str, Any]:
+    """What the three kinds of layers take beside their sizes.
+
+    The GRU resets h BEFORE the product, as Cho et al. and the authors' Keras fork do; torch resets after it.
+    """
+    if config.cell == "lstm":
+        return {"cell_scaling": config.model.cell_scaling, "gate_activation": task.gate_activation}
+    if config.cell == "gru":
+        return {
+            "reset_after": False,
+            "gate_activation": task.gate_activation,
+            "candidate_activation": task.gru_candidate,
+        }
+    return {}
+
+
+def initialise(model: SentimentModel, bound: float, gain: float, seed: int) -> None:
+    """The Keras defaults: embeddings U(-bound, bound), Glorot for W and the output, orthogonal U, zero biases.
+
+    A forget bias of 1 (LSTM). torch's layers hold two biases where the paper's equation has one; the second stays zero
+    without a gradient, so that neither the count of parameters nor the penalty sees it.
+    """
+    draws = torch.Generator().manual_seed(seed)  # on the CPU, so that every device starts from the same numbers
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embedding.weight.copy_(_uniform(model.embedding.weight, bound, draws))
+        _initialise_layers(model.layers, gain, draws)
+        model.output.weight.copy_(_glorot(model.output.weight, draws))
+
+
+def _initialise_layers(layers: RecurrentLayers, gain: float, draws: torch.Generator) -> None:
+    """Each gate's matrix on its own."""
+    size = layers.hidden_size
+    for name, parameter in layers.named_parameters():
+        gates = parameter.split(size)
+        if name.startswith("weight_ih"):
+            parameter.copy_(torch.cat([_glorot(gate, draws) for gate in gates]))
+        elif name.startswith("weight_hh"):
+            parameter.copy_(torch.cat([gain * _orthogonal(size, draws) for _ in gates]))
+        elif name.startswith("bias_hh"):
+            parameter.requires_grad_(False)
+        elif layers.cell.gates == 4:
+            gates[1].fill_(1.0)  # the forget gate
+
+
+def _uniform(like: Tensor, bound: float, draws: torch.Generator) -> Tensor:
+    return torch.empty(like.shape).uniform_(-bound, bound, generator=draws)
+
+
+def _glorot(like: Tensor, draws: torch.Generator) -> Tensor:
+    return _uniform(like, math.sqrt(6.0 / sum(like.shape)), draws)
+
+
+def _orthogonal(size: int, draws: torch.Generator) -> Tensor:
+    return nn.init.orthogonal_(torch.empty(size, size), generator=draws)
