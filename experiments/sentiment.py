@@ -7,8 +7,9 @@ import numpy as np
 from varrnn.artefact import Artefact, main, unique
 from varrnn.claims import CLAIMS
 from varrnn.claims.statistics import final, gap, over_seeds
+from varrnn.identity import identify
 from varrnn.paper_runs import FIGURE3_MODELS, Run, sentiment
-from varrnn.records import Group, Records, identify
+from varrnn.records import Group, Records
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, seeds_cell
 

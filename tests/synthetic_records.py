@@ -7,8 +7,8 @@ import numpy as np
 
 from varrnn.claims.paper_numbers import TABLE1
 from varrnn.claims.sentiment import CLAIMS as SENTIMENT
+from varrnn.identity import identify
 from varrnn.paper_runs import SEEDS, Run, language_model
-from varrnn.records import identify
 
 
 def nested(options: dict) -> dict:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from varrnn.errors import UserError
+from varrnn.identity import identify
 from varrnn.paper_runs import SEEDS, Run, command
-from varrnn.records import RECORDS, ROOT, Records, identify, load
+from varrnn.records import RECORDS, ROOT, Records, load
 
 RESULTS = ROOT / "results"
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from varrnn.errors import UserError
+from varrnn.identity import Identity, identify
 from varrnn.paper_runs import SEEDS, Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,13 +63,6 @@ class Record:
     def options(self) -> dict[str, Any]:
         """The config by dotted names."""
         return dict(_leaves(self.config))
-
-
-class Identity(NamedTuple):
-    """What makes a run this run: its group choices, and all its options by their dotted names."""
-
-    choices: Mapping[str, str]
-    options: Mapping[str, Any]
 
 
 class Curve(NamedTuple):
@@ -186,15 +180,6 @@ def matches(record: Record, wanted: Identity, free: tuple[str, ...] = ()) -> boo
         free = (*free, "optim.epochs")
     compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
     return all(key not in record.options or record.options[key] == wanted.options[key] for key in compared)
-
-
-@functools.cache
-def identify(run: Run) -> Identity:
-    """What these overrides mean, composed as run.py does."""
-    from varrnn import config  # here, not above: Hydra is needed only when a run has to be recognised
-
-    composed = config.compose(list(run))
-    return Identity(config.choices(composed), config.identity(composed))
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

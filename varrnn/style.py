@@ -26,7 +26,6 @@ RC: Any = {
     "grid.alpha": 0.25,
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.3,
-    "pdf.fonttype": 42,
 }
 
 
