@@ -30,8 +30,8 @@ class Classification:
         assert self.votes is not None and self.entropies is not None
         if p.shape[1:] != self.summed.shape:
             raise ValueError(f"a sample of shape {tuple(p.shape[1:])} after samples of {tuple(self.summed.shape)}")
-        self.summed += p.sum(0, dtype=torch.float64)
-        self.entropies += entropy(p).sum(0, dtype=torch.float64)
+        self.summed += p.sum(0)  # a few samples in their own precision, all of them in float64
+        self.entropies += entropy(p).sum(0)
         first = p.argmax(-1).movedim(0, -1)  # (..., S): a class may get several votes at once
         self.votes.scatter_add_(-1, first, torch.ones_like(first, dtype=torch.int32))
         self.samples += len(p)
@@ -152,6 +152,17 @@ def model_precision(p: float, length_scale: float, data_size: int, weight_decay:
             "weight decay the precision is not determined; fit it on validation data instead"
         )
     return (1 - p) * length_scale**2 / (2 * data_size * weight_decay)
+
+
+def fit_precision(mean: Tensor, model_variance: Tensor, targets: Tensor) -> float:
+    """tau such that the predictive variance is right on average, E (target - mean)^2 = tau^-1 + E model_variance.
+
+    For data that were not trained on. Where the samples alone spread wider than the errors are, tau^-1 is set to a
+    hundredth of the mean squared error, since noise cannot be negative.
+    """
+    error = float((targets.double() - mean.double()).square().mean())
+    noise = max(error - float(model_variance.double().mean()), error / 100)
+    return 1 / noise
 
 
 def _given(sums: Tensor | None) -> Tensor:

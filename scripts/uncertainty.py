@@ -1,0 +1,149 @@
+"""Draw what a finished run does not know: `python scripts/uncertainty.py RUN_DIR [--samples 50] [--text FILE]`.
+
+Language models: a text as coloured words (HTML, PNG, PDF), uncertainty against the words read so far, the test text
+against the same words in random order and against words drawn uniformly, and calibration. Sentiment: predictive
+standard deviation against error, and how much the predictive intervals hold. The numbers go into numbers.json.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from varrnn import calibration, results, runs, schema, tasks, uncertainty
+from varrnn import config as configs
+from varrnn import text_uncertainty as texts
+from varrnn import uncertainty_plots as plots
+from varrnn.data.corpus import UNK, split_lines
+from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
+from varrnn.tasks.language_model import CORPORA, LanguageModelTask
+from varrnn.tasks.regression import monte_carlo
+from varrnn.tasks.sentiment import SentimentTask
+
+LEVELS = np.linspace(0.05, 0.95, 19)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
+    parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true, device=cuda, threads=1")
+    parser.add_argument("--samples", type=int, default=50, help="stochastic passes (50)")
+    parser.add_argument("--words", type=int, default=4000, help="words of the test text that are measured (4000)")
+    parser.add_argument("--length", type=int, default=200, help="words of a sequence in the position picture (200)")
+    parser.add_argument("--shown", type=int, default=220, help="words that are shown in colour (220)")
+    parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
+    parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
+    options = parser.parse_args()
+    task, model, config = load(options.run, options.overrides)
+    options.out = options.out or options.run / "uncertainty"
+    measure = language_model if isinstance(task, LanguageModelTask) else regression
+    numbers = measure(task, model, config, options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(numbers, indent=1))
+    print("\n".join(f"wrote {file}" for file in sorted(options.out.iterdir())))
+
+
+def load(folder: Path, overrides: list[str]) -> tuple[Any, Any, schema.Config]:
+    """Task, model and config of a finished run, with the parameters behind its reported numbers."""
+    config = configs.load_run(folder, overrides)
+    ended = results.read(folder)
+    if ended is None or ended["status"] != "finished":
+        raise UserError(f"{folder}: this run has not finished; start its command again first")
+    if not runs.drops(config):
+        raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
+    task = tasks.build(config, runs.choose_device(config))
+    if task.sha256 != ended["data"]["sha256"]:
+        raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
+    model = task.model(config)
+    runs.load_reported(model, config, folder)
+    return task, model.eval(), config
+
+
+def language_model(task: LanguageModelTask, model: Any, config: schema.Config, options: Any) -> dict[str, Any]:
+    """The four pictures of a language model."""
+
+    def read(text: torch.Tensor, samples: int = options.samples) -> texts.WordUncertainty:
+        return texts.read_text(model, text, samples, config.seed, config.mc.word_dropout)
+
+    assert isinstance(config.task, schema.LanguageModel)
+    words = CORPORA[config.task.corpus](config.task).words
+    shown = own_text(options.text, words) if options.text else task.test[: options.shown].cpu()
+    known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]
+    title = f"{config.task.name}, {config.model.name}: {options.samples} samples"
+    plots.words_html(spelled, known, options.out / "words.html", title)
+    plots.words_picture(spelled, known, options.out / "words.png")
+
+    text = task.test[: options.words]
+    strange = {"test text": text, "scrambled": texts.scrambled(text), "uniform words": texts.foreign(text, len(words))}
+    measured = {name: read(one) for name, one in strange.items()}
+    usual = measured["test text"]
+    scores = {name: told_apart(measured[name], usual) for name in ("scrambled", "uniform words")}
+    plots.domains_picture(measured, scores, options.out / "domains.png")
+    plots.position_picture(by_position(task, read, options), options.out / "position.png")
+    diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(usual)}
+    plots.reliability_picture(diagrams, options.out / "calibration.png")
+    means = {name: {m: float(getattr(one, m).mean()) for m in texts.MEASURES} for name, one in measured.items()}
+    return {"means": means, "auroc": scores, "ece": {name: d.ece for name, d in diagrams.items()}}
+
+
+def own_text(file: Path, words: list[str]) -> torch.Tensor:
+    """A user's text as word ids; words that the model has never seen become `<unk>`."""
+    ids = {word: i for i, word in enumerate(words)}
+    found = split_lines(file.read_text(encoding="utf-8"))
+    unknown = [word for word in found if word not in ids]
+    if unknown and UNK not in ids:
+        raise UserError(f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}")
+    if len(found) < 2:
+        raise UserError(f"{file}: {len(found)} words; at least 2 are needed")
+    return torch.tensor([ids.get(word, ids.get(UNK, 0)) for word in found])
+
+
+def told_apart(strange: texts.WordUncertainty, usual: texts.WordUncertainty) -> dict[str, float]:
+    return {name: texts.told_apart(getattr(strange, name), getattr(usual, name)) for name in texts.MEASURES}
+
+
+def by_position(task: LanguageModelTask, read: Any, options: Any) -> dict[str, np.ndarray]:
+    """Sequences of the test text, each read from a zero state: measure -> (sequences, positions)."""
+    text, length = task.test[: options.words], min(options.length, len(task.test) // 4)
+    parts = [read(text[start : start + length]) for start in range(0, len(text) - length + 1, length)]
+    return {name: np.stack([getattr(part, name).cpu().numpy() for part in parts]) for name in texts.MEASURES}
+
+
+def reliability(known: texts.WordUncertainty) -> calibration.Reliability:
+    return calibration.Reliability(10).add_answers(known.confidence, known.correct)
+
+
+def regression(task: SentimentTask, model: Any, config: schema.Config, options: Any) -> dict[str, Any]:
+    """Deviation against error, and the share of ratings inside the predictive intervals."""
+    stream = (config.seed, 0, task.test.number)
+    drawn = monte_carlo(model, task.test.x, options.samples, stream) * task.data.std + task.data.mean
+    half = len(task.test.y) // 2  # the first half fits the noise, the second is shown
+    first = uncertainty.regression(drawn[:, :half], 1.0)
+    assert first.mean is not None
+    precision = uncertainty.fit_precision(first.mean, first.model_variance, task.test.y[:half])
+    y = task.test.y[half:]
+    known = uncertainty.regression(drawn[:, half:], precision, y)
+    assert known.mean is not None
+    error = (y.double() - known.mean).cpu().numpy()
+    spread = {"spread of the samples alone": known.model_variance, "with the noise of the data": known.variance}
+    held = {k: calibration.coverage(known.mean, v, y.double(), list(LEVELS)).cpu().numpy() for k, v in spread.items()}
+    sd = known.variance.sqrt().cpu().numpy()
+    plots.regression_picture(sd, error, LEVELS, held, options.out / "regression.png")
+    off = {name: float(np.abs(share - LEVELS).mean()) for name, share in held.items()}
+    return {
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "log_likelihood": float(known.log_likelihood.mean()),
+        "noise_sd": precision**-0.5,
+        "correlation_of_sd_and_absolute_error": float(np.corrcoef(sd, np.abs(error))[0, 1]),
+        "mean_miscoverage": off,
+    }
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main()
