@@ -1,4 +1,4 @@
-"""Start every run behind a table or figure that has no record yet: python scripts/missing_runs.py table1 launcher=joblib
+"""Start every run of a table or figure that has no record yet: python scripts/missing_runs.py table1 launcher=joblib
 
 Runs that differ in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the
 same command can be repeated until all is done. Further words are passed on to run.py.

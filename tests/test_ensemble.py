@@ -1,0 +1,127 @@
+"""Ensembles average probabilities over models and samples, one model at a time."""
+
+import gc
+import json
+import math
+import weakref
+
+import pytest
+import torch
+from tiny import make_run, python
+
+from varrnn import config, ensemble, mc, runs, tasks
+from varrnn.errors import UserError
+from varrnn.evaluate import log_probabilities
+
+SAMPLES = "mc.samples=3"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Three trained models: two seeds with dropout, one model without; run from their own folder."""
+    folder = tmp_path_factory.mktemp("ensemble")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        names = [make_run("model.p_U=0.3", "model.p_W=0.4", f"seed={seed}", SAMPLES) for seed in (1, 2)]
+        yield folder, [*names, make_run("model=none", "seed=5")]
+
+
+@torch.no_grad()
+def by_definition(folder, samples):
+    """p(word) of every word of the test text, samples drawn one after the other; 0 samples: masks of ones."""
+    made = config.load_run(folder)
+    task = tasks.build(made, torch.device("cpu"))
+    model = task.model(made)
+    runs.load_reported(model, made, folder)
+    masks = [mc.sample_rows(model, range(i, i + 1), made.seed, False) for i in range(samples)] or [None]
+    text = task.test.unsqueeze(1)
+    return sum(next(log_probabilities(model, text, len(text), m))[1].exp() for m in masks).squeeze(1) / len(masks)
+
+
+def perplexity(*probabilities):
+    return math.exp(-(sum(probabilities) / len(probabilities)).log().mean())
+
+
+def average(folders, *sampled):
+    return ensemble.average([ensemble.member(f, m) for f, m in zip(folders, sampled)])
+
+
+@pytest.mark.parametrize("sampled", [(False, False), (True, True), (False, True)])
+def test_equal_to_the_definition(folders, sampled):
+    _, (one, two, _) = folders
+    made = average((one, two), *sampled)
+    p = [by_definition(f, 3 * is_mc) for f, is_mc in zip((one, two), sampled)]
+    assert made["metrics"]["test_ppl"] == pytest.approx(perplexity(*p), rel=1e-6)
+    assert made["member_test_ppl"] == pytest.approx([perplexity(one) for one in p], rel=1e-6)
+    assert made["curve"]["test_ppl"] == pytest.approx([perplexity(p[0]), perplexity(*p)], rel=1e-6)
+    logs = math.exp(-sum(one.log().mean() for one in p) / 2)  # averaging log-probabilities is something else
+    assert abs(made["metrics"]["test_ppl"] - logs) > 1e-3
+    assert made["mc"] is all(sampled) and made["member_samples"] == [3 * is_mc for is_mc in sampled]
+
+
+def test_one_member_is_the_run_itself(folders):
+    _, (one, *_) = folders
+    metrics = json.loads((one / "summary.json").read_text())["metrics"]
+    assert average([one], False)["metrics"]["test_ppl"] == pytest.approx(metrics["test_ppl"], rel=1e-6)
+    assert average([one], True)["metrics"]["test_ppl"] == pytest.approx(metrics["test_ppl_mc"], rel=1e-9)
+
+
+def test_samples_already_drawn_are_used_again_and_more_are_added(folders):
+    _, (_, two, _) = folders
+    before = (two / "mc.pt").stat().st_mtime_ns
+    average([two], True)
+    assert (two / "mc.pt").stat().st_mtime_ns == before
+    made = ensemble.average([ensemble.member(two, True, ["mc.samples=5"])])
+    assert made["member_samples"] == [5]
+    assert made["metrics"]["test_ppl"] == pytest.approx(perplexity(by_definition(two, 5)), rel=1e-6)
+
+
+def test_only_one_model_is_in_memory(folders, monkeypatch):
+    _, names = folders
+    alive, most = weakref.WeakSet(), []
+    real = runs.load_reported
+
+    def watched(model, *rest):
+        gc.collect()
+        alive.add(model)
+        most.append(len(alive))
+        real(model, *rest)
+
+    monkeypatch.setattr(runs, "load_reported", watched)
+    average(names, False, False, False)
+    assert most == [1, 1, 1]
+
+
+def test_a_model_without_dropout_has_nothing_to_sample(folders):
+    _, (one, _, plain) = folders
+    made = average((one, plain), True, True)
+    assert made["member_mc"] == [True, False] and made["mc"] is False
+    assert made["choices"]["model"] == "mixed" and made["choices"]["task"] == "text"
+
+
+def test_command_line_and_record(folders):
+    folder, (one, two, _) = folders
+    done = python("scripts/ensemble.py", str(one), str(two), "--mc", "device=cpu", folder=folder)
+    assert done.returncode == 0, done.stderr
+    (file,) = (folder / "runs" / "ensembles").glob("*.json")
+    assert file.name == "text_tiny_variational_untied_2_mc.json"
+    made = json.loads(file.read_text())
+    assert (made["schema"], made["kind"], made["members"], made["member_seeds"]) == (1, "ensemble", 2, [1, 2])
+    assert made["mc"] is True and made["mc_samples"] >= 3 and len(made["data"]["sha256"]) == 64
+    assert {"versions", "hardware", "commit", "choices"} <= made.keys()
+
+
+def test_mistakes_are_one_clear_error(folders, tmp_path):
+    _, (one, two, _) = folders
+    with pytest.raises(UserError, match="given twice"):
+        average([one, one], False, False)
+    with pytest.raises(UserError, match="not a run's folder"):
+        ensemble.member(tmp_path, False)
+    with pytest.raises(UserError, match=r"mc\.samples=1000"):
+        ensemble.member(one, True, ["mc.samples=0"])
+    with pytest.raises(UserError, match="no runs given"):
+        ensemble.average([])
+    other = ensemble.member(two, False)
+    other.summary["data"]["sha256"] = "0" * 64
+    with pytest.raises(UserError, match="other data"):
+        ensemble.average([ensemble.member(one, False), other])

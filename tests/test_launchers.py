@@ -1,0 +1,151 @@
+"""Launchers: one word each; a failing run does not lose the others; cores and GPUs are shared out."""
+
+import itertools
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hydra.errors import MissingConfigException
+from tiny import TINY, python, write_texts
+
+from varrnn import config, explain, multirun, sweeps
+from varrnn.config import CONFIGS
+from varrnn.interrupt import Interrupts, Stopped
+
+
+def summaries(folder):
+    return sorted(sweeps.load(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
+
+
+@pytest.mark.parametrize("launcher", ["local", "joblib"])
+def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
+    write_texts(tmp_path)
+    swept = ("model.p_U=0.1,0.3", "task.batch_size=4,400", "mc.samples=0")
+    done = python("run.py", "-m", *TINY, *swept, f"launcher={launcher}", "threads=0", folder=tmp_path)
+    assert done.returncode == 1
+    assert [one["config"]["model"]["p_U"] for one in summaries(tmp_path)] == [0.1, 0.3]
+    listed = done.stderr.split("2 of the sweep's runs failed")[1]
+    assert listed.count("too few for task.batch_size=400") == 2 and listed.count("again: python run.py task=text") == 2
+    assert "Traceback" not in done.stderr
+    assert len(list((tmp_path / "runs").rglob("error.txt"))) == 2
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c", "runs"]  # Hydra leaves nothing else
+    if launcher == "joblib":  # cores divided by processes
+        assert {one["hardware"]["threads"] for one in summaries(tmp_path)} == {1}
+
+
+def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
+    write_texts(tmp_path)
+    words = ("-m", *TINY, "model.p_U=0.1,0.3", "mc.samples=0")
+    assert python("run.py", *words, folder=tmp_path).returncode == 0
+    again = python("run.py", *words, "model.p_U=0.1,0.3,0.4", folder=tmp_path)
+    assert again.returncode == 0 and again.stdout.count("finished already") == 2
+    assert len(summaries(tmp_path)) == 3
+    refused = python("run.py", *words, "run_dir=x", folder=tmp_path)
+    assert refused.returncode == 1 and "run_dir=x: a multirun makes several runs" in refused.stderr
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "slurm"])
+def test_a_missing_plugin_is_named_with_the_pip_command(launcher):
+    text = (CONFIGS / "launcher" / f"{launcher}.yaml").read_text()
+    plugin = text.split("override /hydra/launcher: ")[1].split()[0]
+    assert "mode: MULTIRUN" in text  # else it would run locally, silently
+    error = MissingConfigException("?", f"hydra/launcher/{plugin}", ["basic"])
+    assert f"launcher={launcher} needs the package hydra-" in explain.explain(error)
+    assert "pip install -c constraints.txt hydra-" in explain.explain(error)
+
+
+def hydra(launcher, number=0, n_jobs=0):
+    return SimpleNamespace(
+        runtime=SimpleNamespace(choices={"hydra/launcher": launcher}),
+        launcher=SimpleNamespace(n_jobs=n_jobs),
+        job=SimpleNamespace(num=number),
+    )
+
+
+def test_threads_are_divided(tmp_path, monkeypatch):
+    made = config.Config()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(multirun, "cores", lambda: 8)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    cases = {("basic", 0): 0, ("joblib", 0): 1, ("joblib", 2): 4, ("joblib", 16): 1, ("joblib", -1): 1}
+    for (launcher, n_jobs), threads in [*cases.items(), (("submitit_slurm", 0), 3)]:
+        with multirun.share(made, hydra(launcher, n_jobs=n_jobs), tmp_path) as mine:
+            assert (mine.threads, mine.device) == (threads, "auto"), (launcher, n_jobs)
+    with multirun.share(config.Config(threads=5), hydra("joblib"), tmp_path) as mine:
+        assert mine.threads == 5
+
+
+def test_one_gpu_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert multirun.side_by_side("auto") == 2
+    with multirun.share(config.Config(), hydra("joblib", 0), tmp_path) as first:
+        with multirun.share(config.Config(device="cuda"), hydra("joblib", 1), tmp_path) as second:
+            assert (first.device, second.device) == ("cuda:0", "cuda:1")
+        # the second has ended, so its GPU is free
+        with multirun.share(config.Config(), hydra("joblib", 2), tmp_path) as third:
+            assert third.device == "cuda:1"
+            with multirun.share(config.Config(), hydra("joblib", 3), tmp_path) as fourth:
+                assert fourth.device == "cuda:1"  # all taken: 3 modulo 2
+    for given, launcher in itertools.product(("cpu", "cuda:1"), ("joblib", "basic")):
+        with multirun.share(config.Config(device=given), hydra(launcher), tmp_path) as mine:
+            assert mine.device == given
+    with multirun.share(config.Config(), hydra("submitit_slurm"), tmp_path) as mine:
+        assert mine.device == "auto"  # Slurm hands out its own GPUs
+
+
+def test_a_fault_of_ours_leaves_its_traceback(tmp_path):
+    made = config.compose([f"runs_root={tmp_path}"])
+    try:
+        raise ZeroDivisionError("fault")
+    except ZeroDivisionError as error:
+        failure = multirun.failed(error, made, [])
+    assert failure.last_lines[-1] == "ZeroDivisionError: fault"
+    assert "Traceback" in (config.run_dir(made) / "error.txt").read_text()
+
+
+def test_a_killed_job_is_explained(tmp_path):
+    class TerminatedWorkerError(Exception):
+        __module__ = "joblib.externals.loky"
+
+    with pytest.raises(Exception, match="ended without a word") as caught, multirun.reported():
+        multirun.Sweep.folder = tmp_path
+        raise TerminatedWorkerError("a worker was killed")
+    assert "start the same command again" in str(caught.value)
+
+
+def test_submitits_signals_save_and_requeue():
+    """TERM is let pass and training goes on; USR2 ends the job through submitit's handler, which requeues it."""
+    heard = []
+
+    def requeue(signum, frame):
+        heard.append(signum)
+        raise SystemExit(-1)
+
+    handlers = {signal.SIGTERM: lambda signum, frame: heard.append(signum), signal.SIGUSR2: requeue}
+    kept = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            interrupts.leave("saved")
+            assert heard == [signal.SIGTERM] and interrupts.asked is None
+            os.kill(os.getpid(), signal.SIGUSR2)
+            with pytest.raises(SystemExit):
+                interrupts.leave("saved")
+        assert heard == [signal.SIGTERM, signal.SIGUSR2]
+        with pytest.raises(Stopped), Interrupts() as interrupts:  # nobody listens to USR1
+            os.kill(os.getpid(), signal.SIGUSR1)
+            interrupts.leave("saved")
+    finally:
+        for signum, handler in kept.items():
+            signal.signal(signum, handler)
+
+
+def test_slurm_keys_are_documented_and_timeouts_requeue():
+    text = (CONFIGS / "launcher" / "slurm.yaml").read_text()
+    for key in ("partition", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node"):
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"{key}:"))
+        assert "#" in line
+    assert int(text.split("max_num_timeout:")[1].split()[0]) >= 1

@@ -1,0 +1,168 @@
+"""Sweeps: the paper's grids, ranking by validation alone, heat map, best choice, unfinished runs."""
+
+import fcntl
+import json
+import shlex
+from dataclasses import asdict
+from functools import cache
+
+import pytest
+import yaml
+from tiny import make_run, python
+
+from varrnn import config, heat_map, multirun, sweeps
+from varrnn.config import CONFIGS
+from varrnn.errors import UserError
+
+
+@cache
+def composed(*overrides):
+    """Composing takes a quarter of a second."""
+    made = config.compose(["task=pydoc", *overrides])
+    return {"choices": config.choices(made), "diff": config.diff(made), "config": json.loads(json.dumps(asdict(made)))}
+
+
+def summary(seed=1, valid=100.0, test=100.0, status="finished", metrics=None, **options):
+    """What a run leaves, with the given options set."""
+    metrics = {"valid_ppl": valid, "test_ppl": test} if metrics is None else metrics
+    made = composed(*(f"{key}={value}" for key, value in options.items()))
+    return {**made, "status": status, "seed": seed, "metrics": metrics}
+
+
+def variational_grid():
+    """Two by two; the lowest test perplexity is NOT where the lowest validation perplexity is."""
+    cells = {(0.1, 0.2): (90, 50), (0.1, 0.5): (80, 95), (0.2, 0.2): (85, 70), (0.2, 0.5): (99, 99)}
+    return [summary(valid=v, test=t, **{"model.p_U": u, "model.p_W": w}) for (u, w), (v, t) in cells.items()]
+
+
+GRIDS = {  # FACTS: values of the grids
+    "dropout_grid": {"model.p_U": [0.1, 0.2, 0.3, 0.4], "model.p_W": [0.2, 0.35, 0.5, 0.65]},
+    "weight_decay": {"optim.weight_decay": [0, 1e-7, 1e-6, 1e-5]},
+    "moon": {"model.p_c": [0.2, 0.3, 0.4, 0.5, 0.6]},
+    "seeds": {"seed": [1, 2, 3]},
+    "small_grid": {"model.p_U": [0.05, 0.1], "model.p_W": [0.15, 0.25]},
+    "small_naive": {"model.p_W": [0.15, 0.25, 0.35]},
+    "small_moon": {"model.p_c": [0.1, 0.2]},
+    "sentiment_grid": {"model.p_U": [0.25, 0.5], "optim.weight_decay": [1e-6, 1e-5, 1e-4, 1e-3]},
+}
+
+
+def test_every_sweep_file_is_known_here():
+    assert {file.stem for file in (CONFIGS / "sweep").glob("*.yaml")} == set(GRIDS)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_values_and_every_point_composes(name):
+    content = yaml.safe_load((CONFIGS / "sweep" / f"{name}.yaml").read_text())
+    assert content["hydra"]["mode"] == "MULTIRUN"
+    params = content["hydra"]["sweeper"]["params"]
+    assert {key: [float(value) for value in str(given).split(",")] for key, given in params.items()} == GRIDS[name]
+    first, last = ([f"{key}={str(given).split(',')[end]}" for key, given in params.items()] for end in (0, -1))
+    folders = {config.run_dir(config.compose([f"sweep={name}", *point])) for point in (first, last)}
+    assert len(folders) == 2  # grid points do not collide
+
+
+def test_the_papers_ties():
+    tied = config.compose(["sweep=dropout_grid", "model.p_U=0.3", "model.p_W=0.65"]).model
+    assert (tied.p_E, tied.p_U, tied.p_W, tied.p_y) == (0.3, 0.3, 0.65, 0.65)
+    all_tied = config.compose(["sweep=sentiment_grid", "model.p_U=0.25"])
+    assert {all_tied.model.p_E, all_tied.model.p_W, all_tied.model.p_U, all_tied.model.p_y} == {0.25}
+    assert all_tied.task.hold_out == 0.1
+    assert config.compose(["sweep=moon", "model.p_c=0.6"]).model.p_W == 0.6
+
+
+def test_only_validation_chooses():
+    (grid,) = sweeps.grids(variational_grid())
+    assert [point.mean for point in grid.points] == [80, 85, 90, 99]
+    assert grid.axes() == [("model.p_E", "model.p_U"), ("model.p_W", "model.p_y")]
+    assert sweeps.chosen(grid) == {"model.p_U": 0.1, "model.p_W": 0.5}  # tied ones follow
+
+
+def test_test_values_alone_choose_nothing():
+    points = [summary(metrics={"test_rmse": 0.1}, **{"model.p_U": p}) for p in (0.1, 0.3)]
+    (grid,) = sweeps.grids(points)
+    assert grid.score == ""
+
+
+def test_seeds_are_averaged_and_an_unstable_seed_loses():
+    points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 90, **{"model.p_U": 0.1})]
+    points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]
+    points += [summary(1, 10, **{"model.p_U": 0.4}), summary(2, status="unstable", metrics={}, **{"model.p_U": 0.4})]
+    (grid,) = sweeps.grids(points)
+    assert [grid.at(point, ("model.p_U",)) for point in grid.points] == [0.1, 0.3, 0.4]
+    assert [str(point) for point in grid.points] == ["85 ± 7.07", "85.95 ± 0.0707", "unstable"]
+
+
+def test_runs_that_differ_otherwise_are_another_grid():
+    found = sweeps.grids([*variational_grid(), summary(**{"optim.epochs": 3}), summary(**{"optim.lr": 0.5})])
+    assert sorted(len(grid.points) for grid in found) == [1, 1, 4]
+    swept = sweeps.grids([summary(valid=9, **{"optim.lr": 0.1}), summary(valid=8, **{"optim.lr": 0.5})], ["optim.lr"])
+    assert sweeps.chosen(swept[0]) == {"optim.lr": 0.5}
+
+
+def test_the_best_yaml_is_a_tuned_file():
+    (grid,) = sweeps.grids(variational_grid())
+    text = sweeps.best_yaml(grid)
+    assert text.startswith("# @package _global_\n")
+    assert yaml.safe_load(text) == {"model": {"p_U": 0.1, "p_W": 0.5}}
+    words = shlex.split(sweeps.next_command(grid))
+    assert words[:3] == ["python", "run.py", "sweep=seeds"]
+    assert config.identity(config.compose(words[2:]))["model.p_y"] == 0.5
+
+
+def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
+    painted = []
+    real = heat_map.paint
+    monkeypatch.setattr(heat_map, "paint", lambda panel, cells: (painted.append((panel, cells)), real(panel, cells)))
+    (grid,) = sweeps.grids(variational_grid())
+    files = heat_map.draw(grid, tmp_path)
+    assert [file.suffix for file in files] == [".pdf", ".png"] and all(file.stat().st_size > 1000 for file in files)
+    ((panel, cells),) = painted
+    assert cells.tolist() == [[90, 85], [80, 99]]  # p_U across, p_W down
+    (frame,) = panel.patches
+    assert (frame.get_x(), frame.get_y()) == (-0.48, 0.52)  # column 0, row 1
+    bold = [text.get_text() for text in panel.texts if text.get_weight() == "bold"]
+    assert bold == ["80"]
+
+
+def test_summary_of_real_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for p_U in (0.1, 0.5):
+        make_run(f"model.p_U={p_U}", "mc.samples=0")
+    stopped, failed = (make_run(f"model.p_U={p_U}", "mc.samples=0") for p_U in (0.3, 0.4))
+    for run in (stopped, failed):
+        (run / "summary.json").unlink()  # as if killed before the end
+    (failed / "error.txt").write_text("\n".join(f"line {i}" for i in range(9)))
+    done = python("scripts/sweep_summary.py", folder=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "| 2 |" in done.stdout and "| 3 |" not in done.stdout
+    assert f"stopped: {stopped}" in done.stdout and f"failed: {failed}" in done.stdout
+    assert "line 8" in done.stdout and "line 3" not in done.stdout
+    again = [line.split("again: python run.py ")[1] for line in done.stdout.splitlines() if "again:" in line]
+    repeated = [config.compose(shlex.split(words)) for words in again]
+    assert {config.run_dir(one) for one in repeated} == {stopped, failed}
+    assert {one.mc.samples for one in repeated} == {0}
+    (best,) = (tmp_path / "runs" / "summary" / "best").iterdir()
+    assert "p_U" in best.read_text()
+
+
+def test_a_running_run_is_told_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = make_run("mc.samples=0")
+    assert not sweeps.unfinished(tmp_path)
+    (run / "summary.json").unlink()
+    with (run / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert [one.status for one in sweeps.unfinished(tmp_path)] == ["running"]
+    assert [one.status for one in sweeps.unfinished(tmp_path)] == ["stopped"]
+
+
+def test_no_folder_is_one_clear_error(tmp_path):
+    with pytest.raises(UserError, match="no such folder"):
+        list(sweeps.load(tmp_path / "nothing"))
+
+
+def test_command_repeats_the_run_exactly():
+    words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
+    made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])
+    assert config.compose(shlex.split(multirun.command(made))[2:]) == made
