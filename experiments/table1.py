@@ -6,7 +6,7 @@ from varrnn.artefact import Artefact, main
 from varrnn.claims.paper_numbers import TABLE1, Row
 from varrnn.paper_runs import TABLE1_MODELS, language_model
 from varrnn.records import Records
-from varrnn.tables import DASH, Table, difference, hardware, mean_sd, published, seeds_cell, thousands
+from varrnn.tables import DASH, Table, difference, hardware, mc_cell, mean_sd, published, seeds_cell, thousands
 
 COLUMNS = (
     "Model",
@@ -42,7 +42,7 @@ def row_cells(records: Records, size: str, row: Row) -> list[str]:
         *valid,
         published(row.test, row.test_sd),
         " / ".join(f"{value:.1f}" for value in corrected) or DASH,
-        mean_sd(group, test),
+        mc_cell(group) if row.mc else mean_sd(group, test),
         difference(group, test, row.test),
         seeds_cell(group),
         DASH if row.mc else thousands(row.wps),

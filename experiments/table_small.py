@@ -7,7 +7,7 @@ from varrnn.claims.paper_numbers import YARDSTICKS
 from varrnn.paper_runs import TABLE1_MODELS, Run, language_model
 from varrnn.records import Group, Records, rates
 from varrnn.style import VARIANTS
-from varrnn.tables import DASH, NOT_RUN, Table, hardware, mean_sd, seeds_cell, thousands
+from varrnn.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
 
 COLUMNS = ("Model", "rates", "valid", "valid, authors' way", "test", "test, MC", "epochs", "n", "words/s", "hardware")
 NOTE = """\
@@ -25,7 +25,7 @@ def rates_cell(group: Group) -> str:
 def row_cells(label: str, group: Group) -> list[str]:
     if not group.records:
         return [label, DASH, NOT_RUN, *[DASH] * 4, seeds_cell(group), DASH, DASH]
-    metrics = [mean_sd(group, name) for name in ("valid_ppl", "valid_ppl_authors", "test_ppl", "test_ppl_mc")]
+    metrics = [mean_sd(group, name) for name in ("valid_ppl", "valid_ppl_authors", "test_ppl")] + [mc_cell(group)]
     speed = thousands(group.mean("wps_train"))
     return [label, rates_cell(group), *metrics, str(group.epochs), seeds_cell(group), speed, hardware([group])]
 

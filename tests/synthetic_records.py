@@ -94,8 +94,8 @@ def sentiment_run(
     history = {"epoch": epoch.tolist(), "test_rmse_mc": test_mc, "test_rmse": [v and v + 0.001 for v in test_mc]}
     history["train_rmse"] = train.tolist()
     metrics = {"constant_rmse": 0.19146, "ridge_rmse": 0.152, "test_rmse_mc": float(test[-1]), "test_ll": -1.0}
-    losses = (0.03 + np.exp(-np.arange(83 * epochs) / 500)).tolist()
-    return record(run, seed, metrics, history, batches={"train_loss": losses, "every": 1})
+    losses = (0.03 + np.exp(-np.arange(0, 83 * epochs, 20) / 500)).tolist()
+    return record(run, seed, metrics, history, batches={"train_loss": losses, "every": 20})
 
 
 def sentiment_records(seeds: tuple[int, ...] = SEEDS, epochs: int = 120) -> list[dict]:
@@ -126,16 +126,14 @@ def shape(run: Run) -> dict:
     return {
         "final": float(final),
         "rise": rise if p_E < 0.5 or p_U < 0.5 else 0.0,
-        "rough": 0.004 if p_U == 0 else 0.0005,
+        "rough": 0.004 if p_U == 0 < p_E else 0.0005,
     }
 
 
 def save(records: list[dict], folder: Path) -> Path:
     """Write them as results/records has them."""
     for number, content in enumerate(records):
-        kind = {"ensemble": "ensembles"}.get(
-            content.get("kind", ""), "benchmark" if "choices" not in content else "runs"
-        )
+        kind = "benchmark" if "machine" in content else content.get("kind", "run")
         path = folder / kind / f"{number}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))

@@ -59,7 +59,7 @@ def sweep(labels: list[str]) -> dict[str, Look]:
 
     colours = matplotlib.colormaps[SEQUENCE]
     lines = ("-", "--", "-.", ":")
-    places = [0.85 * i / max(1, len(labels) - 1) for i in range(len(labels))]
+    places = [0.8 * i / max(1, len(labels) - 1) for i in range(len(labels))]
     return {
         label: Look(label, matplotlib.colors.to_hex(colours(place)), lines[i % len(lines)], i)
         for i, (label, place) in enumerate(zip(labels, places))

@@ -81,6 +81,13 @@ def mean_sd(group: Group, metric: str, digits: int = 1) -> str:
     return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
 
 
+def mc_cell(group: Group) -> str:
+    """Test perplexity by MC dropout; the number of samples where it is not the paper's 1000."""
+    cell, samples = mean_sd(group, "test_ppl_mc"), group.mean("mc_samples")
+    usual = group.mean("test_ppl_mc") is None or samples == 1000
+    return cell if usual or samples is None else f"{cell} ({samples:.0f} samples)"
+
+
 def difference(group: Group, metric: str, published: float | None, digits: int = 1) -> str:
     """Ours minus the paper's."""
     mean = group.mean(metric)

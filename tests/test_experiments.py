@@ -1,0 +1,102 @@
+"""experiments/: every artefact of the paper has a file, lists its runs, and draws with and without records."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import synthetic_records as synthetic
+
+from varrnn.artefact import main
+from varrnn.claims import CLAIMS
+from varrnn.identity import identify
+from varrnn.records import Records, load
+
+FOLDER = Path(__file__).resolve().parent.parent / "experiments"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+DRAWN_IN_FULL = (
+    "table1",
+    "sentiment",
+    "speed",
+    "figure2",
+    "figure3",
+    "figure4",
+    "figure12",
+    "figure13",
+    "learning_curves",
+)
+
+
+def experiment(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"experiments.{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> Records:
+    contents = synthetic.table1_records("medium") + synthetic.table1_records("medium", at="small")
+    contents += [*synthetic.sentiment_records(), synthetic.benchmark()]
+    contents += [synthetic.language_run(run, 1, 90.0, 88.0) for run in experiment("figure2").RUNS.values()]
+    return load(synthetic.save(contents, tmp_path_factory.mktemp("full")))
+
+
+def test_every_artefact_of_the_paper_has_a_file() -> None:
+    assert {"table1", "ensemble", *(f"figure{number}" for number in range(1, 16))} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_artefact(name: str, tmp_path) -> None:
+    """Its name is its file's, its claims exist, its runs compose, and with no records at all it still draws."""
+    artefact = experiment(name).ARTEFACT
+    assert artefact.name == name and artefact.title
+    known = {claim.id for claim in CLAIMS} | {"C11"}
+    assert set(artefact.claims) <= known
+    assert artefact.runs or artefact.more or name == "figure1"
+    assert all(identify(run).choices["task"] in ("ptb", "cornell") for run in artefact.runs)
+    written = artefact.draw(Records(), tmp_path)
+    assert written and all(path.stat().st_size > 0 for path in written)
+
+
+@pytest.mark.parametrize("name", DRAWN_IN_FULL)
+def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:
+    written = experiment(name).ARTEFACT.draw(full, tmp_path)
+    assert written and all(path.stat().st_size > 0 for path in written)
+
+
+def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
+    artefacts = [experiment(name).ARTEFACT for name in NAMES]
+    listed = {repr(identify(run)) for artefact in artefacts for run in artefact.runs}
+    ablations = {"C21"}  # needs protocol=authors_code, which no table or figure of the paper shows
+    for claim in CLAIMS:
+        if claim.id not in ablations:
+            assert {repr(identify(run)) for run in claim.needs.values()} <= listed, claim.id
+
+
+def test_runs_and_missing(capsys, tmp_path) -> None:
+    artefact = experiment("figure3").ARTEFACT
+    main(artefact, ["--runs"])
+    commands = capsys.readouterr().out.splitlines()
+    assert len(commands) == 18 and commands[0].startswith("python run.py experiment=cornell model=variational_untied")
+    synthetic.save([synthetic.sentiment_run(artefact.runs[0], 2)], tmp_path)
+    main(artefact, ["--missing", "--records", str(tmp_path)])
+    missing = capsys.readouterr().out.splitlines()
+    assert set(commands) - set(missing) == {command for command in commands[:3] if command.endswith("seed=2")}
+
+
+def test_equal_runs_are_listed_once() -> None:
+    commands = experiment("figure4").ARTEFACT.commands()
+    assert len(commands) == len(set(commands)) == 3 * 12  # 4a's four are ends of the sweeps 4b and 4c
+
+
+def test_drawing_prints_what_it_wrote(capsys, tmp_path) -> None:
+    main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path), "--out", str(tmp_path)])
+    assert capsys.readouterr().out.count("wrote ") == 3 and (tmp_path / "tables" / "ensemble.md").is_file()
+
+
+def test_a_broken_record_is_one_line(tmp_path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(SystemExit, match="not valid JSON"):
+        main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path)])

@@ -1,0 +1,144 @@
+"""Tables: the three formats, full, partial and empty evidence, and that what is committed is what the records give."""
+
+import csv
+import importlib.util
+import io
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import synthetic_records as synthetic
+
+from varrnn.claims import judge_all
+from varrnn.errors import UserError
+from varrnn.paper_runs import language_model
+from varrnn.readme_block import BEGIN, END, block, replaced
+from varrnn.records import Group, Records, load
+from varrnn.tables import DASH, Table, difference, mean_sd, seeds_cell, thousands
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def records_of(tmp_path):
+    return lambda contents: load(synthetic.save(contents, tmp_path / "records"))
+
+
+def rows(table: Table) -> dict[str, dict[str, list[str]]]:
+    """label -> column -> cells (two columns are called "difference")."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in table.rows:
+        cells: dict[str, list[str]] = {}
+        for column, cell in zip(table.columns, row):
+            cells.setdefault(column, []).append(cell)
+        found[row[0]] = cells
+    return found
+
+
+def test_three_formats(tmp_path) -> None:
+    table = Table("x", "A title", ("Model", "valid_ppl"), [("a & b", "81.8 ± 0.2"), ("c", DASH)], "A note.")
+    written = table.write(tmp_path)
+    assert [path.suffix for path in written] == [".md", ".tex", ".csv"]
+    assert "| a & b | 81.8 ± 0.2 |" in written[0].read_text() and "A note." in written[0].read_text()
+    assert r"a \& b & 81.8 $\pm$ 0.2 \\" in written[1].read_text() and r"valid\_ppl" in written[1].read_text()
+    assert list(csv.reader(io.StringIO(written[2].read_text())))[1] == ["a & b", "81.8 ± 0.2"]
+
+
+def test_table1_with_the_papers_numbers(records_of) -> None:
+    table1 = script("experiments/table1.py")
+    medium, large = table1.tables(records_of(synthetic.table1_records("medium")))
+    row = rows(medium)["Variational (untied weights)"]
+    assert row["valid, ours"] == ["81.9 ± 0.1"] and [cell.strip("+-") for cell in row["difference"]] == ["0.0", "0.0"]
+    assert row["valid, ours (true)"] == ["83.1 ± 0.1"] and row["n"] == ["3"] and row["words/s, ours"] == ["4.8K"]
+    assert row["hardware"] == ["Example CPU, 2 threads"]
+    assert rows(medium)["Variational (untied weights, MC)"]["test, ours"] == ["78.6 ± 0.1"]
+    assert rows(large)["Variational (untied weights)"]["test, ours"] == ["not run"]
+    assert rows(large)["Variational (untied weights, MC)"]["valid / test, corrected"] == ["73.3"]
+
+
+def test_table1_counts_unstable_runs(records_of) -> None:
+    contents = synthetic.table1_records("medium")
+    contents = [c | {"status": "unstable", "metrics": {}} if c["seed"] == 2 else c for c in contents]
+    medium = script("experiments/table1.py").tables(records_of(contents))[0]
+    assert rows(medium)["Moon et al."]["n"] == ["2 (1 unstable)"]
+
+
+def test_mc_with_few_samples_says_so(records_of) -> None:
+    contents = [synthetic.language_run(language_model("medium", "variational_tied"), 1, 82.0, 80.0, 79.0)]
+    contents[0]["metrics"]["mc_samples"] = 50
+    medium = script("experiments/table1.py").tables(records_of(contents))[0]
+    assert rows(medium)["Variational (tied weights, MC)"]["test, ours"] == ["79.0 (50 samples)"]
+
+
+def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
+    run = language_model("small", "variational_untied", "model.p_U=0.05", "model.p_W=0.15")
+    contents = [
+        synthetic.language_run(language_model("small", "variational_untied"), 1, 97.0, 93.0, 92.0, 22),
+        synthetic.language_run(run, 1, 96.0, 94.0, 93.0, 22),
+    ]
+    records = records_of(contents)
+    row = rows(script("experiments/table_small.py").table(records))["Variational (untied)"]
+    assert (
+        row["rates"] == ["p_E=0.05 p_W=0.15 p_U=0.05 p_y=0.15"] and row["test"] == ["94.0"] and row["epochs"] == ["22"]
+    )
+    table = script("experiments/table_small.py").table(records)
+    assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
+    assert rows(table)["Naive dropout"]["valid"] == ["not run"]
+    grid = script("experiments/table_grid.py").table(records)
+    assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
+
+
+def test_ensemble_table(records_of) -> None:
+    contents = [
+        synthetic.ensemble("large", "variational_untied", 10, 68.9),
+        synthetic.ensemble("small", "naive", 3, 95.0),
+    ]
+    table = script("experiments/ensemble.py").table(records_of(contents))
+    assert ["large", "10", "68.7", "68.9", "69.5", "not run"] in [list(row) for row in table.rows]
+    assert ["small", "3", DASH, DASH, DASH, "95.0"] in [list(row) for row in table.rows]
+
+
+def test_speed_table() -> None:
+    speed = script("experiments/speed.py")
+    table = speed.table(Records(benchmarks=(synthetic.benchmark(),)))
+    assert ["**untied / tied, ours**", "**0.99**", "**0.99**"] in [list(row) for row in table.rows]
+    assert ["untied / tied, paper", "0.57", "0.67"] in [list(row) for row in table.rows]
+    assert "Not run" in speed.table(Records()).note
+
+
+def test_cells() -> None:
+    assert mean_sd(Group(), "x") == "not run" and seeds_cell(Group(unstable=1)) == "0 (1 unstable)"
+    assert difference(Group(), "x", 3.0) == DASH and thousands(4700) == "4.7K"
+
+
+def test_readme_block(records_of) -> None:
+    paper = script("scripts/paper.py")
+    records = records_of([*synthetic.table1_records("medium"), synthetic.benchmark()])
+    modules = {module.ARTEFACT.name: module for module in paper.experiments()}
+    text = block(modules, records, judge_all(records))
+    assert "| Variational (tied weights) | 81.8 ± 0.2 | 81.8 ± 0.1 |" in text and "Words per second" in text
+    assert "python experiments/figure3.py --missing" in text and "figure3.png" not in text
+    empty = block(modules, Records(), judge_all(Records()))
+    assert "not run" in empty and "![" not in empty
+
+
+def test_readme_markers() -> None:
+    old = f"# title\n{BEGIN}\nold\n{END}\nrest\n"
+    assert replaced(old, "new") == f"# title\n{BEGIN}\nnew\n{END}\nrest\n"
+    assert replaced(replaced(old, "new"), "new") == replaced(old, "new")
+    with pytest.raises(UserError, match="once each"):
+        replaced("no markers", "new")
+
+
+def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:
+    paper = script("scripts/paper.py")
+    stale = [str(path.relative_to(ROOT)) for path in paper.differing(load())]
+    assert not stale, f"run `make paper`: {', '.join(stale)}"
