@@ -44,7 +44,7 @@ def claims_part(verdicts: Verdicts) -> list[str]:
         rows = [
             (c.id + (" (ours)" if c.ours else ""), c.statement, c.paper, v.words(), str(v.n or "")) for c, v in decided
         ]
-        parts.append(Table("", "", ("", "claim", "paper", "verdict", "n"), rows).markdown())
+        parts.append(Table("", "", ("", "claim", "paper", "verdict", "n"), rows, numbers=False).markdown())
     analogues = {
         word: [c.id for c, v in verdicts if f"analogue {word}" in v.analogue] for word in ("agrees", "disagrees")
     }
@@ -122,5 +122,5 @@ def open_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
             rows.append((name, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
     if not rows:
         return "Every run has a record."
-    table = Table("", "", ("artefact", "runs without a record", "which"), rows).markdown()
+    table = Table("", "", ("artefact", "runs without a record", "which"), rows, numbers=False).markdown()
     return f"<details><summary>Still to be run</summary>\n\n{table}\n\n</details>"

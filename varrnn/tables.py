@@ -16,20 +16,20 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first column is left-aligned, the others are numbers."""
+    """Cells as text; the first column is aligned on the left, the others are numbers."""
 
     name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    numbers: bool = True  # False: sentences, aligned on the left
 
     def markdown(self) -> str:
-        head = [
-            "| " + " | ".join(self.columns) + " |",
-            "|" + "|".join(["---"] + ["--:"] * (len(self.columns) - 1)) + "|",
-        ]
-        return "\n".join(head + ["| " + " | ".join(row) + " |" for row in self.rows])
+        escaped = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
+        lines = ["| " + " | ".join(row) + " |" for row in escaped]
+        rule = "|---|" + ("--:|" if self.numbers else "---|") * (len(self.columns) - 1)
+        return "\n".join([lines[0], rule, *lines[1:]])
 
     def document(self) -> str:
         """The Markdown file: title, table, note."""
@@ -38,12 +38,8 @@ class Table:
     def latex(self) -> str:
         lines = [" & ".join(map(_tex, row)) + r" \\" for row in (self.columns, *self.rows)]
         head = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
-        return (
-            "\n".join(
-                [f"% {self.title}", head, r"\hline", lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}"]
-            )
-            + "\n"
-        )
+        body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}"]
+        return "\n".join([f"% {self.title}", head, *body]) + "\n"
 
     def csv(self) -> str:
         text = io.StringIO()

@@ -26,17 +26,17 @@ def table(verdicts: Verdicts) -> Table:
     rows = [
         (
             f"{claim.id} (ours)" if claim.ours else claim.id,
-            _cell(claim.statement),
-            _cell(claim.paper),
-            _cell(claim.rule_text),
+            claim.statement,
+            claim.paper,
+            claim.rule_text,
             verdict.words(),
-            _cell(_numbers(verdict)),
+            _numbers(verdict),
             str(verdict.n) if verdict.n else "",
-            _cell(verdict.analogue),
+            verdict.analogue,
         )
         for claim, verdict in verdicts
     ]
-    return Table("claims", "Claims", columns, rows)
+    return Table("claims", "Claims", columns, rows, numbers=False)
 
 
 def _numbers(verdict: Verdict) -> str:
@@ -47,10 +47,6 @@ def _numbers(verdict: Verdict) -> str:
     if verdict.unstable:
         parts.append(f"{verdict.unstable} unstable runs discarded")
     return "; ".join(filter(None, parts))
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def summary(verdicts: Verdicts) -> str:
