@@ -3,7 +3,7 @@
 import hydra
 from omegaconf import DictConfig
 
-from varrnn import allocator, config, multirun
+from varrnn import allocator, config, help, multirun
 from varrnn.explain import one_line_errors
 
 config.register()
@@ -17,5 +17,6 @@ def main(composed: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    help.show_if_asked()
     with one_line_errors(), multirun.reported():
         main()

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,9 +57,10 @@ def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a checkpoint; nothing in it is ever executed."""
     try:
         return torch.load(file, map_location=device, weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{file}: not a readable checkpoint ({reason}); remove it to start again") from error
+    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+        raise UserError(
+            f"{file}: not a readable checkpoint ({type(error).__name__}); remove it to start this run again"
+        ) from error
 
 
 @contextmanager

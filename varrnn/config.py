@@ -1,6 +1,7 @@
 """From words on the command line to a `Config`: composing, checking, naming a run, and explaining what went wrong."""
 
 import difflib
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -41,6 +42,7 @@ AT_LEAST = {
     "threads": 0,
     "seed": 0,
 }
+LONGEST = 200  # bytes of a folder's name; file systems stop at 255
 RATES = ("p_E", "p_W", "p_U", "p_c", "p_y")
 
 
@@ -156,10 +158,10 @@ def run_dir(config: Config) -> Path:
 
 def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
     """The folder of a run below runs_root; of its record below results/records."""
-    spelled = ",".join(f"{key}={value}" for key, value in sorted(differs.items()))
-    name = spelled.replace("/", "%") or "default"
-    if len(name) > 200:  # file systems stop at 255 bytes
-        raise UserError(f"{len(differs)} options differ from the defaults: too many for a folder's name; set run_dir=")
+    name = ",".join(f"{key}={value}" for key, value in sorted(differs.items())).replace("/", "%") or "default"
+    if len(name.encode()) > LONGEST:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        name = f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"
     return Path(*(chosen[group] for group in CHOICES), name, f"seed_{seed}")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from varrnn import checkpoint, optim, schema, seeds
+from varrnn.errors import UserError
 from varrnn.model import SequenceModel
 from varrnn.progress import Bar
 from varrnn.tasks import Step, Task
@@ -179,7 +180,7 @@ class Trainer:
         """Everything that the next start needs; the log is rewritten from the same history."""
         now = self.progress
         state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "progress": vars(now)}
-        state["threads"] = torch.get_num_threads()
+        state |= {"threads": torch.get_num_threads(), "data": self.task.sha256}
         checkpoint.save(state, self.folder / CHECKPOINT)
         names = list(now.history)
         rows = [",".join(names)]
@@ -194,6 +195,8 @@ class Trainer:
         if not file.is_file():
             return
         saved = checkpoint.load(file, self.device)
+        if saved["data"] != self.task.sha256:
+            raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
         self.model.load_state_dict(saved["model"])
         self.optimiser.load_state_dict(saved["optimiser"])
         self.progress.__dict__.update(saved["progress"])

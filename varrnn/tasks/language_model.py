@@ -18,7 +18,7 @@ from varrnn.tasks import Numbers, Step
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
     "pydoc": lambda task: pydoc.load(),
-    "text": lambda task: text.load(task.train, task.valid, task.test),
+    "text": lambda task: text.load(task.train, task.valid, task.test, task.min_count),
 }
 TEST_STEPS = 256  # the test text is read as one stream; the window's length changes nothing but the memory
 

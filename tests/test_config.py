@@ -1,0 +1,166 @@
+"""The recipes of Table 1 as composed, the names of runs, and answers to mistakes."""
+
+import itertools
+
+import pytest
+
+from tests import small_runs
+from varrnn import config
+from varrnn.errors import UserError
+from varrnn.explain import explain, sentences
+
+MODELS = ("none", "naive", "moon", "moon_emb", "variational_tied", "variational_untied")
+# per row: rates (p_E, p_W, p_U, p_c, p_y), weight decay, max_epoch, early stopping; paper's text and authors' scripts
+MEDIUM = {
+    "none": ((0, 0, 0, 0, 0), 0, 6, True),
+    "naive": ((0, 0.5, 0, 0, 0.5), 0, 6, False),
+    "moon": ((0, 0.3, 0, 0.3, 0.3), 1e-7, 6, False),
+    "moon_emb": ((0.2, 0.3, 0, 0.3, 0.3), 1e-7, 6, False),
+    "variational_tied": ((0.2, 0.35, 0.2, 0, 0.35), 1e-7, 6, False),
+    "variational_untied": ((0.2, 0.35, 0.2, 0, 0.35), 1e-7, 6, False),
+}
+LARGE = {
+    "none": ((0, 0, 0, 0, 0), 0, 14, True),
+    "naive": ((0, 0.65, 0, 0, 0.65), 0, 14, False),
+    "moon": ((0, 0.5, 0, 0.5, 0.5), 1e-7, 10, True),
+    "moon_emb": ((0.3, 0.5, 0, 0.5, 0.5), 1e-7, 10, False),
+    "variational_tied": ((0.3, 0.5, 0.3, 0, 0.5), 1e-7, 10, False),
+    "variational_untied": ((0.3, 0.5, 0.3, 0, 0.5), 1e-7, 10, False),
+}
+
+
+@pytest.mark.parametrize(("size", "model"), list(itertools.product(("medium", "large"), MODELS)))
+def test_the_rows_of_table_1(size, model):
+    made = config.compose([f"experiment=ptb_{size}", f"model={model}"])
+    rates, weight_decay, max_epoch, early_stopping = {"medium": MEDIUM, "large": LARGE}[size][model]
+    chosen = made.model
+    assert (chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y) == rates
+    assert (chosen.per_step, chosen.per_gate) == (model == "naive", model == "variational_untied")
+    assert (made.optim.weight_decay, made.optim.max_epoch) == (weight_decay, max_epoch)
+    assert made.train.early_stopping is early_stopping and made.train.patience == 0
+    units, init, clip, decay, epochs = {"medium": (650, 0.05, 5, 1.2, 39), "large": (1500, 0.04, 10, 1.15, 55)}[size]
+    assert (made.size.units, made.size.layers, made.size.init) == (units, 2, init)
+    assert (made.optim.clip, made.optim.decay, made.optim.epochs, made.optim.lr) == (clip, decay, epochs, 1.0)
+    assert (made.task.steps, made.task.batch_size, chosen.word_tokens) == (35, 20, False)
+    assert made.mc.samples == (1000 if model.startswith("variational") else 0) and not made.mc.word_dropout
+
+
+def test_the_small_size():
+    none = config.compose(["experiment=ptb_small", "model=none"])
+    assert (none.task.steps, none.optim.decay, none.optim.max_epoch, none.optim.epochs) == (20, 2.0, 4, 13)
+    ours = config.compose(["experiment=ptb_small", "model=naive"])
+    assert (ours.task.steps, ours.optim.decay, ours.optim.max_epoch, ours.optim.epochs) == (35, 1.3, 6, 22)
+    long = config.compose(["experiment=ptb_small_long", "model=naive"])
+    assert (long.optim.decay, long.optim.max_epoch, long.optim.epochs) == (1.12, 9, 50)
+
+
+def test_protocols_are_one_word_apart():
+    paper, code = (config.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
+    assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "true")
+    assert (code.model.word_tokens, code.mc.samples, code.task.headline) == (True, 2000, "authors")
+    assert config.diff(code) == {}
+
+
+def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
+    names = {file.stem for file in (config.CONFIGS / "tuned").glob("*.yaml")}
+    needed = {f"ptb_{size}_{model}" for size in ("small", "medium", "large") for model in MODELS}
+    assert needed <= names
+    groups = {group: {f.stem for f in (config.CONFIGS / group).glob("*.yaml")} for group in ("task", "size", "model")}
+    possible = {"_".join(parts) for parts in itertools.product(groups["task"], groups["size"], groups["model"])}
+    assert names <= possible, "a tuned file that no choice of groups would ever load"
+
+
+@pytest.mark.parametrize("group", ["model", "size", "task", "protocol"])
+def test_names_inside_the_files_are_the_files_names(group):
+    for file in sorted((config.CONFIGS / group).glob("*.yaml")):
+        assert config.choices(config.compose([f"{group}={file.stem}"]))[group] == file.stem
+
+
+def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
+    made = config.compose(["experiment=ptb_medium", "model.p_U=0.3", "seed=2", "runs_root=there"])
+    assert made.model.p_E == 0.3
+    folder = config.run_dir(made)
+    assert folder.parts == (
+        "there",
+        "ptb",
+        "medium",
+        "variational_untied",
+        "lstm",
+        "paper",
+        "model.p_E=0.3,model.p_U=0.3",
+        "seed_2",
+    )
+    assert config.run_dir(config.compose(["task=ptb", "size=medium"])).parts[-2:] == ("default", "seed_1")
+
+
+def test_what_does_not_change_the_result_does_not_change_the_folder():
+    plain = config.compose([])
+    moved = config.compose(["device=cpu", "threads=3", "mc.samples=7", "train.log_every=1", "progress=false"])
+    assert config.run_dir(plain) == config.run_dir(moved)
+    assert config.run_dir(plain) != config.run_dir(config.compose(["optim.lr=0.5"]))
+
+
+def test_no_decay_survives_a_tuned_schedule():
+    assert config.compose(["experiment=ptb_small", "model=none", "optim=no_decay"]).optim.schedule == "constant"
+
+
+def test_a_saved_config_comes_back(tmp_path):
+    made = config.compose(["task=ptb", "model.p_U=0.15"])
+    config.save(made, tmp_path / "config.yaml")
+    assert config.load_run(tmp_path) == made
+    assert config.load_run(tmp_path, ["mc.samples=3"]).mc.samples == 3
+    with pytest.raises(UserError, match=r"model\.p_U=0\.3: a finished run can only be given mc"):
+        config.load_run(tmp_path, ["model.p_U=0.3"])
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model=variational_untide", "did you mean variational_untied"),
+        ("experiment=ptb_medum", "did you mean ptb_medium"),
+        ("modle=none", "did you mean model"),
+        ("optim.epoch=3", "did you mean optim.epochs"),
+        ("model.p_X=3", "model.p_X: there is no such option"),
+        ("optim.epochs=many", "optim.epochs"),
+        ("cell=lstn", "allowed are lstm, gru, rnn"),
+        ("model.p_U=1.0", "at least 0 and below 1"),
+        ("optim.lr=0", "optim.lr=0.0: must be above 0"),
+        ("size.units=0", "size.units=0: must be at least 1"),
+    ],
+)
+def test_mistakes_get_one_helpful_message(override, expected):
+    with pytest.raises(Exception) as caught:
+        config.compose([override])
+    message = explain(caught.value)
+    assert expected in message and "\n" not in message
+
+
+def test_moon_needs_a_memory():
+    with pytest.raises(UserError, match=r"cell=gru: dropout on the memory .* set cell=lstm or model\.p_c=0"):
+        config.compose(["model=moon", "cell=gru"])
+
+
+def test_every_option_has_a_sentence():
+    missing = [key for key, sentence in sentences().items() if len(sentence) < 10]
+    assert not missing
+    assert {"model.p_U", "optim.lr", "task.corpus", "mc.samples", "runs_root"} <= sentences().keys()
+
+
+def test_the_command_line_answers_without_a_traceback():
+    done = small_runs.run(["model=variational_untide"])
+    assert done.returncode == 1 and "Traceback" not in done.stderr + done.stdout
+    assert done.stderr.startswith("error: model=variational_untide: allowed are")
+
+
+def test_help_explains_groups_and_keys():
+    done = small_runs.run(["--help"])
+    assert done.returncode == 0
+    for word in (
+        "model=",
+        "experiment=",
+        "ptb_medium",
+        "variational_untied",
+        "optim.epochs",
+        "probability of dropping",
+    ):
+        assert word in done.stdout

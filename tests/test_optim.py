@@ -1,0 +1,59 @@
+"""The schedule and the step of the authors' code."""
+
+import pytest
+import torch
+from torch import nn
+
+from varrnn import config
+from varrnn.optim import SGD, learning_rate
+
+
+@pytest.mark.parametrize(
+    ("overrides", "epoch", "expected"),
+    [
+        (["experiment=ptb_large"], 11, 1.0),
+        (["experiment=ptb_large"], 12, 0.8696),
+        (["experiment=ptb_large"], 55, 0.00213),
+        (["experiment=ptb_large", "model=naive"], 15, 1.0),
+        (["experiment=ptb_large", "model=naive"], 55, 0.00373),
+        (["experiment=ptb_medium"], 7, 1.0),
+        (["experiment=ptb_medium"], 8, 0.8333),
+        (["experiment=ptb_medium"], 39, 0.00293),
+        (["experiment=ptb_small", "model=none"], 5, 1.0),
+        (["experiment=ptb_small", "model=none"], 13, 0.0039),
+        (["experiment=ptb_medium", "optim=no_decay"], 39, 1.0),
+    ],
+)
+def test_the_rate_falls_after_max_epoch_strictly(overrides, epoch, expected):
+    assert learning_rate(config.compose(overrides).optim, epoch) == pytest.approx(expected, rel=5e-3)
+
+
+def parameters(*values):
+    return [nn.Parameter(torch.tensor(v, dtype=torch.float64)) for v in values]
+
+
+def test_a_long_gradient_is_cut_to_exactly_the_norm_and_a_short_one_left():
+    for clip, scale in ((2.5, 0.5), (5.0, 1.0), (0.0, 1.0)):
+        a, b = parameters([1.0, 1.0], [1.0])
+        a.grad, b.grad = torch.tensor([3.0, 0.0]).double(), torch.tensor([4.0]).double()
+        norm = SGD([a, b], clip, 0.0).step(0.1)
+        assert norm.item() == pytest.approx(5.0)
+        assert a.tolist() == pytest.approx([1 - 0.1 * scale * 3, 1.0]) and b.tolist() == pytest.approx(
+            [1 - 0.1 * scale * 4]
+        )
+        assert a.grad is None
+
+
+def test_weight_decay_is_not_multiplied_by_the_rate():
+    (a,) = parameters([1.0, -2.0])
+    a.grad = torch.zeros(2).double()
+    SGD([a], 5.0, 0.01).step(0.001)
+    assert a.tolist() == pytest.approx([0.99, -1.98])
+
+
+def test_the_norm_runs_over_all_parameters_together():
+    many = parameters(*([[0.0]] * 4))
+    for one in many:
+        one.grad = torch.ones(1).double()
+    assert SGD(many, 1.0, 0.0).step(1.0).item() == pytest.approx(2.0)
+    assert all(one.item() == pytest.approx(-0.5) for one in many)

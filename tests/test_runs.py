@@ -1,0 +1,219 @@
+"""Runs that survive: kill -9, signals, two starts on one folder, changed configs, bad numbers."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+
+from tests import small_runs
+from varrnn import checkpoint, config, results, runs
+from varrnn.errors import UserError
+from varrnn.train import Trainer
+
+TIMES = {"seconds", "wps_train", "wps_authors"}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return [*small_runs.write_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
+
+
+def numbers(folder) -> dict:
+    """Everything a run computed, times left out."""
+    summary = results.read(folder)
+    history = {name: values for name, values in summary["history"].items() if name not in TIMES}
+    metrics = {name: value for name, value in summary["metrics"].items() if name not in TIMES}
+    return {"history": history, "metrics": metrics, "mc_curve": summary["mc_curve"]}
+
+
+def parameters(folder) -> list[bytes]:
+    return [t.numpy().tobytes() for t in checkpoint.load(folder / "checkpoint.pt")["model"].values()]
+
+
+def test_what_a_run_leaves_behind(tiny):
+    made = config.compose(tiny)
+    summary = runs.run(made)
+    folder = config.run_dir(made)
+    assert {"config.yaml", "log.csv", "summary.json", "checkpoint.pt", "best.pt"} <= {f.name for f in folder.iterdir()}
+    log = (folder / "log.csv").read_text().splitlines()
+    assert len(log) == 3 and set(log[0].split(",")) >= {
+        "epoch", "train_ppl", "valid_ppl", "valid_ppl_authors", "lr", "grad_norm", "wps_train", "wps_authors", "seconds"
+    }  # fmt: skip
+    saved = json.loads((folder / "summary.json").read_text())
+    assert saved["status"] == "finished" and saved["seed"] == 1 and saved["choices"]["model"] == "variational_untied"
+    assert saved["diff"]["size.units"] == 8 and "runs_root" not in saved["config"]
+    for key in ("valid_ppl", "valid_ppl_authors", "test_ppl", "valid_ppl_last", "test_ppl_best", "best_epoch",
+                "test_ppl_mc", "test_ppl_mc_se", "mc_samples", "wps_train", "wps_authors", "parameters"):  # fmt: skip
+        assert saved["metrics"][key] > 0
+    assert saved["mc_curve"]["samples"] == [1, 2]
+    assert len(saved["data"]["sha256"]) == 64 and saved["versions"]["torch"] and saved["hardware"]["cores"] > 0
+    assert saved["metrics"] == pytest.approx(summary["metrics"])
+
+
+def test_training_learns_and_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
+    overrides = [*tiny, "model=none", "optim.epochs=8", "size.units=32", "size.init=0.3"]
+    first = runs.run(config.compose(overrides))
+    history = first["history"]["train_ppl"]
+    assert history[-1] < 0.6 * history[0] and first["metrics"]["test_ppl"] < 25  # 41 words
+    again = runs.run(config.compose([*overrides, f"runs_root={tmp_path / 'again'}"]))
+    assert again["metrics"]["test_ppl"] == first["metrics"]["test_ppl"]
+    other = runs.run(config.compose([*overrides, "seed=2"]))
+    assert other["metrics"]["test_ppl"] != first["metrics"]["test_ppl"]
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_stopped(tiny, tmp_path):
+    overrides = [*tiny, "optim.epochs=3", "mc.samples=30", "mc.rows=5", "train.checkpoint_minutes=0"]
+    whole = config.compose([*overrides, f"run_dir={tmp_path / 'whole'}"])
+    runs.run(whole)
+    folder = tmp_path / "killed"
+    kills = 0
+    for delay in (0.3, 0.9, 1.7, 0.1, 60):
+        running = subprocess.Popen(
+            small_runs.command([*overrides, f"run_dir={folder}"]),
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            cwd=small_runs.ROOT,
+            stdout=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 100
+        before = (folder / "checkpoint.pt").stat().st_mtime_ns if (folder / "checkpoint.pt").exists() else 0
+        while running.poll() is None and time.monotonic() < deadline:
+            file = folder / "checkpoint.pt"
+            if file.exists() and file.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.01)
+        time.sleep(delay if delay < 60 else 0)
+        if delay < 60 and running.poll() is None:
+            running.kill()
+            kills += 1
+        running.wait(timeout=200)
+    assert kills >= 2, "the run ended before it could be killed: slow it down"
+    assert results.read(folder)["status"] == "finished"
+    assert numbers(folder) == numbers(tmp_path / "whole")
+    assert parameters(folder) == parameters(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
+    overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
+    whole = runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'whole'}"]))
+    original, steps = Trainer.update, []
+
+    def update(self, *arguments):
+        steps.append(1)
+        if len(steps) == 30:
+            os.kill(os.getpid(), signum)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on from here"):
+        runs.run(config.compose(overrides))
+    assert len(steps) == 30 and results.read(tmp_path / "stopped") is None
+    assert checkpoint.load(tmp_path / "stopped" / "checkpoint.pt")["progress"]["update"] == 30
+    resumed = runs.run(config.compose(overrides))
+    assert resumed["metrics"]["test_ppl"] == whole["metrics"]["test_ppl"]
+    assert parameters(tmp_path / "stopped") == parameters(tmp_path / "whole")
+
+
+def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, monkeypatch, capsys):
+    runs.run(config.compose(tiny))
+    monkeypatch.setattr(Trainer, "update", None)  # training again would fail
+    runs.run(config.compose(tiny))
+    assert "finished already" in capsys.readouterr().out
+    more = runs.run(config.compose([*tiny, "mc.samples=9"]))
+    assert more["metrics"]["mc_samples"] == 9 and more["mc_curve"]["samples"] == [1, 2, 5]
+    fewer = runs.run(config.compose([*tiny, "mc.samples=2"]))
+    assert fewer["metrics"]["mc_samples"] == 2
+
+
+def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny, tmp_path):
+    runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0"]))
+    with pytest.raises(UserError, match=r"optim\.lr: 1\.0 there, 0\.5 asked for"):
+        runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
+
+
+def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
+    first = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.epochs=1", "mc.samples=0"])
+    runs.run(first)
+    (tmp_path / "here" / "summary.json").unlink()
+    train = tmp_path / "train.txt"
+    train.write_text(train.read_text().replace("w1 ", "w2 "))
+    with pytest.raises(UserError, match="trained on other data"):
+        runs.run(first)
+
+
+def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
+    expected = pytest.raises(UserError, match="another process is running here")
+    with checkpoint.locked(tmp_path), expected, checkpoint.locked(tmp_path):
+        pass
+    with checkpoint.locked(tmp_path):
+        pass  # the lock is free again
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tiny, tmp_path, monkeypatch):
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'bad'}", "train.checkpoint_minutes=0", "train.log_every=1"])
+    original, steps = Trainer.update, []
+
+    def update(self, *arguments):
+        steps.append(1)
+        if len(steps) == 5:
+            with torch.no_grad():
+                self.model.output.weight.fill_(float("nan"))
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(UserError, match=r"epoch 1, update 5 of .*: loss nan.*last good checkpoint is kept"):
+        runs.run(made)
+    saved = checkpoint.load(tmp_path / "bad" / "checkpoint.pt")
+    assert saved["progress"]["update"] == 4
+    assert all(tensor.isfinite().all() for tensor in saved["model"].values())
+    assert results.read(tmp_path / "bad")["status"] == "unstable"
+    assert "update 5" in (tmp_path / "bad" / "error.txt").read_text()
+
+
+def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
+    overrides = [*tiny, "model=none", "optim.epochs=12", "size.units=48", "mc.samples=0"]
+    plain = runs.run(config.compose(overrides))["metrics"]
+    assert plain["best_epoch"] < 12, "the test needs a run that overfits"
+    assert plain["valid_ppl"] == plain["valid_ppl_last"] > plain["valid_ppl_best"]
+    early = runs.run(config.compose([*overrides, "train.early_stopping=true"]))
+    assert early["metrics"]["valid_ppl"] == early["metrics"]["valid_ppl_best"] == plain["valid_ppl_best"]
+    assert early["metrics"]["test_ppl_last"] == plain["test_ppl_last"] and len(early["history"]["epoch"]) == 12
+    cut = runs.run(config.compose([*overrides, "train.patience=2"]))
+    assert len(cut["history"]["epoch"]) == plain["best_epoch"] + 2
+
+
+def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}"])
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        runs.run(made)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'file' / 'below'}"]))
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    file = tmp_path / "checkpoint.pt"
+    checkpoint.save({"epoch": 1}, file)
+
+    def full(state, target):
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match=r"No space left on device\); free some space"):
+        checkpoint.save({"epoch": 2}, file)
+    assert checkpoint.load(file) == {"epoch": 1} and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_missing_gpu_is_said_in_one_line(tiny):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UserError, match="device=cuda: this machine has no CUDA GPU"):
+        runs.run(config.compose([*tiny, "device=cuda"]))

@@ -1,0 +1,65 @@
+"""`python run.py --help`: the groups with what is in them, and the keys that people change, each with its sentence."""
+
+import sys
+from pathlib import Path
+
+from varrnn.config import CONFIGS, leaves
+from varrnn.explain import sentences
+from varrnn.schema import Config
+
+GROUPS = {
+    "model": "the dropout variant, a row of Table 1",
+    "experiment": "task and size in one word",
+    "task": "what is learnt, and from which data",
+    "size": "how large the network is, with its schedule",
+    "optim": "how the parameters are moved",
+    "protocol": "what the paper says, or what the authors' code did",
+    "sweep": "many runs at once",
+    "launcher": "where the runs of a sweep are carried out",
+}
+KEYS = (
+    *("seed", "cell", "device", "threads", "model.p_E", "model.p_W", "model.p_U", "model.p_c", "model.p_y"),
+    *("optim.epochs", "optim.lr", "optim.decay", "optim.max_epoch", "optim.weight_decay", "optim.clip"),
+    *("task.path", "task.steps", "train.early_stopping", "train.patience", "mc.samples", "mc.word_dropout"),
+    *("runs_root", "run_dir"),
+)
+EXAMPLES = """\
+  python run.py                                                   a few minutes on a laptop, no download
+  python run.py experiment=ptb_medium model=variational_tied seed=2
+  python run.py experiment=cornell model=naive cell=gru
+  python run.py -m sweep=dropout_grid experiment=ptb_medium       a grid, one run after the other
+The same command goes on after an interruption, and does nothing when the run is finished."""
+
+
+def asked(words: list[str]) -> bool:
+    """Did the user ask for help? (`--hydra-help` still shows Hydra's own.)"""
+    return bool({"-h", "--help"} & set(words))
+
+
+def text(all_keys: bool = False) -> str:
+    """The whole page; `--help all` also lists the rarer keys."""
+    lines = ["usage: python run.py [-m] [GROUP=CHOICE ...] [KEY=VALUE ...]", "", EXAMPLES, "", "Groups"]
+    for group, sentence in GROUPS.items():
+        files = sorted((CONFIGS / group).glob("*.yaml"))
+        if files:
+            lines += ["", f"  {group}=   {sentence}"]
+            lines += [f"    {file.stem:26}{first_comment(file)}" for file in files]
+    lines += ["", "Keys (defaults before any group's; `--help all` lists every key)", ""]
+    told, defaults = sentences(), leaves(Config())
+    for key in told if all_keys else KEYS:
+        default = f"={defaults[key]}" if key in defaults else ""
+        lines.append(f"  {key + default:26}{told[key]}")
+    return "\n".join(lines)
+
+
+def first_comment(file: Path) -> str:
+    """What a config file says of itself."""
+    comments = (line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@package")), "")
+
+
+def show_if_asked() -> None:
+    """Print the page and leave, if the command line asks for it."""
+    if asked(sys.argv[1:]):
+        print(text(all_keys="all" in sys.argv[1:]))
+        sys.exit(0)
