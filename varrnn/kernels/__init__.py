@@ -6,9 +6,9 @@ from torch import Tensor
 
 from varrnn.cells import Cell, LSTMCell, Weights
 from varrnn.dropout import Masks
-from varrnn.kernels.lstm import lstm
+from varrnn.kernels.lstm import lstm_sequence
 
 Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks], tuple[Tensor, ...]]
 
 # A cell that is not here, with other activations for one, runs on the reference path.
-KERNELS: dict[Cell, Kernel] = {LSTMCell(): lstm}
+KERNELS: dict[Cell, Kernel] = {LSTMCell(): lstm_sequence}

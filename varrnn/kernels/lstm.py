@@ -15,7 +15,7 @@ from varrnn.kernels.pointwise import before, sigmoid_backward, tanh, tanh_backwa
 from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 
 
-def lstm(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
     """Every h_t and c_t, (T, B, H), of x (T, B, I)."""
     x = x.contiguous()
     inputs = (x, *state, *w)

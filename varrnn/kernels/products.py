@@ -119,6 +119,7 @@ class Recurrence:
         self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_ones(z_h)
         self.masks = [z[0] if self.tied else z for z in z_h.unbind(0)]
         self.weight = w_hh if self.tied else w_hh.view(gates, -1, w_hh.shape[1])
+        self.transposed = self.weight.transpose(-2, -1)
         self.packed: list[Tensor] = []
         if onednn(w_hh) and w_hh.shape[1] >= PACK_SIZE and steps >= PACK_STEPS:
             parts = [w_hh] if self.tied else self.weight.unbind(0)
@@ -134,10 +135,10 @@ class Recurrence:
         if self.packed and self.tied:
             return torch.ops.mkldnn._linear_pointwise.binary(masked, a, self.packed[0], None, "add")
         if self.tied:
-            return a.addmm_(masked, self.weight.t())
+            return a.addmm_(masked, self.transposed)
         gates = by_gate(a, self.gates)
         if not self.packed:
-            gates.baddbmm_(masked, self.weight.transpose(1, 2))
+            gates.baddbmm_(masked, self.transposed)
         for gate, one, weight in zip(gates, masked, self.packed):
             gate.add_(linear(one, weight))
         return a
