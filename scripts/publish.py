@@ -2,6 +2,8 @@
 
     python scripts/publish.py runs/ptb/small/*/lstm/paper/*/seed_*
 
+    python scripts/publish.py runs/ensembles/ptb_large_naive_10.json
+
 Refused are unfinished runs, runs of changed code or of a commit that is not in the repository, and unknown data.
 """
 
@@ -16,7 +18,7 @@ from varrnn.records import RECORDS
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="folder with summary.json")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble")
     parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
     options = parser.parse_args()
     refused = 0

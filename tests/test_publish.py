@@ -145,6 +145,18 @@ def test_losses_per_batch_are_thinned(publishing, repository, tmp_path) -> None:
     assert len(record["batches"]["train_loss"]) == 996
 
 
+def test_an_ensemble_is_published_by_its_file(tmp_path, repository) -> None:
+    made = synthetic.ensemble("small", "naive", 3, 95.0)
+    made |= {"data": {"name": "ptb", "sha256": KNOWN_DATA["ptb"]}, "commit": repository[1], "dirty": False}
+    file = tmp_path / "ptb_small_naive_3.json"
+    file.write_text(json.dumps(made))
+    assert publish(file, tmp_path / "records", repository[0]) == tmp_path / "records/ensembles/ptb_small_naive_3.json"
+    assert len(load(tmp_path / "records").ensembles) == 1
+    file.write_text(json.dumps(made | {"dirty": True}))
+    with pytest.raises(UserError, match="dirty"):
+        publish(file, tmp_path / "records", repository[0])
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["ptb", "cornell"])
 def test_known_hashes_are_those_of_the_true_files(name: str) -> None:

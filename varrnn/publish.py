@@ -21,8 +21,9 @@ from varrnn.records import RECORDS, ROOT, SCHEMA
 KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
 BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there
 KEPT = (
-    *("schema", "status", "reason", "choices", "diff", "seed", "config", "metrics", "history", "batches", "mc_curve"),
-    *("data", "commit", "commits", "dirty", "versions", "hardware", "duration", "peak_memory_mb"),
+    *("schema", "status", "reason", "choices", "diff", "seed", "config"),
+    *("metrics", "history", "batches", "mc", "mc_curve", "duration", "peak_memory_mb"),
+    *("data", "commit", "commits", "dirty", "versions", "hardware"),
 )
 PATHS = ("runs_root", "run_dir", "path", "train", "valid", "test", "hostname", "host", "node")
 BATCHES = 1000  # at most so many points of the train loss
@@ -30,14 +31,16 @@ DIGITS = 6
 
 
 def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> Path:
-    """Write the record of one run and return its file; refuse what is no evidence."""
+    """Write the record of a run (its folder) or an ensemble (its file); refuse what is no evidence."""
     summary = read(folder)
-    check_finished(folder, summary)
+    ensemble = summary.get("kind") == "ensemble"
+    if not ensemble:
+        check_finished(folder, summary)
     check_commits(folder, summary, repository)
     check_data(folder, summary)
-    record = shrink(strip(summary))
+    record = summary if ensemble else shrink(strip(summary))
     check_clean(folder, record)
-    path = records / f"{relative(record)}.json"
+    path = records / "ensembles" / folder.name if ensemble else records / f"{relative(record)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
     return path
@@ -51,7 +54,7 @@ def relative(record: Mapping[str, Any]) -> Path:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    file = folder / "summary.json"
+    file = folder if folder.suffix == ".json" else folder / "summary.json"
     if not file.is_file():
         raise UserError(f"{folder}: no summary.json, so this run has not finished; start the same command again")
     try:

@@ -135,7 +135,7 @@ def _mc_fault(groups: Mapping[str, Group]) -> str:
             continue  # a model without MC evaluation; a rule that needs it answers None
         if samples < MC_SAMPLES:
             return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
-        if record.options.get("mc.word_dropout"):
+        if (record.content.get("mc") or {}).get("word_dropout", record.options.get("mc.word_dropout")):
             return "MC with word dropout on, the rule asks for off"
         if (record.metric("test_ppl_mc_se") or 0.0) >= MC_ERROR:
             return f"MC standard error {record.metric('test_ppl_mc_se'):.3f}, the rule asks for below {MC_ERROR}"
