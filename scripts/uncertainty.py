@@ -123,9 +123,7 @@ def regression(task: SentimentTask, model: Any, config: schema.Config, options: 
     stream = (config.seed, 0, task.test.number)
     drawn = monte_carlo(model, task.test.x, options.samples, stream) * task.data.std + task.data.mean
     half = len(task.test.y) // 2  # the first half fits the noise, the second is shown
-    first = uncertainty.regression(drawn[:, :half], 1.0)
-    assert first.mean is not None
-    precision = uncertainty.fit_precision(first.mean, first.model_variance, task.test.y[:half])
+    precision = uncertainty.fit_precision(drawn[:, :half], task.test.y[:half])
     y = task.test.y[half:]
     known = uncertainty.regression(drawn[:, half:], precision, y)
     assert known.mean is not None

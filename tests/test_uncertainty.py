@@ -198,6 +198,17 @@ def test_model_precision():
         uncertainty.model_precision(0.2, 1.0, 100, 0.0)
 
 
+def test_fitted_precision_is_that_of_the_noise():
+    """One sample: the likelihood is a normal's, whose best precision is one over the mean squared error."""
+    mean = torch.randn(5000)
+    targets = mean + 0.3 * torch.randn(5000)
+    assert uncertainty.fit_precision([mean], targets) == pytest.approx(1 / 0.09, rel=0.1)
+    spread = [mean + 0.3 * torch.randn(5000) for _ in range(100)]  # samples that hold the noise already
+    assert uncertainty.fit_precision(spread, targets) > 3 / 0.09
+    with pytest.raises(ValueError, match="targets of shape"):
+        uncertainty.fit_precision([mean], targets[:, None])
+
+
 def test_mistakes_in_streams():
     with pytest.raises(ValueError, match="no sample"):
         uncertainty.classification([])

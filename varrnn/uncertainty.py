@@ -90,14 +90,9 @@ class Regression:
         self.mean = self.mean + away / self.samples
         self.squares = self.squares + away * (y - self.mean)
         if self.targets is not None:
-            log_p = self._log_density(y, self.targets.double())
+            log_p = log_density(y, self.targets.double(), self.precision)
             self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
         return self
-
-    def _log_density(self, y: Tensor, targets: Tensor) -> Tensor:
-        if targets.shape != y.shape:  # broadcasting (N, 1) against (N,) would pair every output with every target
-            raise ValueError(f"targets of shape {tuple(targets.shape)} for outputs of shape {tuple(y.shape)}")
-        return 0.5 * (math.log(self.precision / (2 * math.pi)) - self.precision * (y - targets) ** 2)
 
     @property
     def model_variance(self) -> Tensor:
@@ -154,15 +149,29 @@ def model_precision(p: float, length_scale: float, data_size: int, weight_decay:
     return (1 - p) * length_scale**2 / (2 * data_size * weight_decay)
 
 
-def fit_precision(mean: Tensor, model_variance: Tensor, targets: Tensor) -> float:
-    """tau such that the predictive variance is right on average, E (target - mean)^2 = tau^-1 + E model_variance.
+def fit_precision(samples: Iterable[Tensor], targets: Tensor) -> float:
+    """tau under which targets that were NOT trained on are likeliest (Gal & Ghahramani, 2015, search it the same way).
 
-    For data that were not trained on. Where the samples alone spread wider than the errors are, tau^-1 is set to a
-    hundredth of the mean squared error, since noise cannot be negative.
+    Searched between a hundredth of and a million times the precision of the targets around their own mean.
     """
-    error = float((targets.double() - mean.double()).square().mean())
-    noise = max(error - float(model_variance.double().mean()), error / 100)
-    return 1 / noise
+    target = targets.double()
+    guess = 1 / float(target.var(correction=0).clamp(min=1e-12))
+    taus = guess * torch.logspace(-2, 6, 161, dtype=torch.float64, device=target.device)  # steps of 12 %
+    taus = taus.view(-1, *[1] * target.dim())
+    log_sum: Tensor | None = None  # (candidates, ...), over samples
+    for output in samples:
+        log_p = log_density(output.double(), target, taus)
+        log_sum = log_p if log_sum is None else torch.logaddexp(log_sum, log_p)
+    best = _given(log_sum).flatten(1).mean(1).argmax()
+    return float(taus.flatten()[best])
+
+
+def log_density(y: Tensor, targets: Tensor, precision: float | Tensor) -> Tensor:
+    """log N(target; y, tau^-1), for every target on its own."""
+    if targets.shape != y.shape:  # broadcasting (N, 1) against (N,) would pair every output with every target
+        raise ValueError(f"targets of shape {tuple(targets.shape)} for outputs of shape {tuple(y.shape)}")
+    tau = torch.as_tensor(precision, dtype=y.dtype, device=y.device)
+    return 0.5 * ((tau / (2 * math.pi)).log() - tau * (y - targets) ** 2)
 
 
 def _given(sums: Tensor | None) -> Tensor:

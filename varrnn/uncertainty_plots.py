@@ -211,9 +211,10 @@ def regression_picture(
         ends = np.array([sd.min(), sd.max()])
         left.plot(ends, ends, color=REFERENCE, ls=":", lw=0.8, label="error = deviation")
         left.set(xlabel="predictive standard deviation", ylabel="error of the MC mean, absolute")
-        left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
+        left.set_ylim(0, 1.35 * np.abs(error).max())  # room for the legend
+        left.legend(loc="upper left")
         right.plot([0, 1], [0, 1], color=REFERENCE, ls=":", lw=0.8)
         for (name, share), colour in zip(held.items(), (ORANGE, BLUE)):
             right.plot(levels, share, "o-", color=colour, ms=3, label=name)
         right.set(xlabel="promised share inside the interval", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
-        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        right.legend(loc="upper left")
