@@ -50,10 +50,11 @@ def assert_equal(left: list[Tensor], right: list[Tensor], tolerance: float) -> N
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("rows", [1024, 6], ids=["one_chunk", "many_chunks"])
+@pytest.mark.parametrize(("rows", "pack"), [(1024, 256), (6, 256), (6, 1)], ids=["one_chunk", "many_chunks", "packed"])
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
-def test_fast_equals_reference(cell, variant, rows, dtype, monkeypatch):
+def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
     monkeypatch.setattr(products, "ROWS", rows)
+    monkeypatch.setattr(products, "PACK_SIZE", pack)
     fast, slow = twins(cell, variant, dtype)
     masks = fast.sample_masks(B, T)
     x, state = problem(fast, dtype)

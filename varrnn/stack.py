@@ -65,18 +65,27 @@ class RecurrentLayers(MaskedModule):
         sequences = Sequences.read(x, self.batch_first, self.input_size)
         hidden = self._initial(hx, sequences)
         drawn = self._masks(masks, sequences)
-        out, finals = sequences.steps, []
+        device, dtype = sequences.steps.device.type, self._precision(sequences.steps)
+        with torch.autocast(device, enabled=False):  # everything is cast once, before the first step
+            hidden = tuple(h.to(dtype) for h in hidden)
+            out, final = self._forward(sequences, hidden, drawn, dtype)
+        return sequences.restore(out), final if self.cell.states > 1 else final[0]
+
+    def _forward(
+        self, sequences: Sequences, hidden: State, drawn: tuple[Masks, ...], dtype: torch.dtype
+    ) -> tuple[Tensor, State]:
+        out, finals = sequences.steps.to(dtype), []
         for layer in range(self.num_layers):
             outputs = []
             for index in range(layer * self.directions, (layer + 1) * self.directions):
                 backwards = index % self.directions == 1
                 state = tuple(h[index] for h in hidden)
-                history = self._run(sequences.turn(out) if backwards else out, state, index, drawn[index])
+                masks = Masks(*(z.to(dtype) for z in drawn[index]))
+                history = self._run(sequences.turn(out) if backwards else out, state, index, masks)
                 finals.append(tuple(sequences.last(h) for h in history))
                 outputs.append(sequences.turn(history[0]) if backwards else history[0])
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
-        final = tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
-        return sequences.restore(out), final if self.cell.states > 1 else final[0]
+        return out, tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
 
     def sample_masks(
         self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
@@ -110,14 +119,23 @@ class RecurrentLayers(MaskedModule):
         return 2 if self.bidirectional else 1
 
     def _run(self, x: Tensor, state: State, index: int, masks: Masks) -> State:
-        weights = self._weights(index)
+        weights = self._weights(index, x.dtype)
         kernel = KERNELS.get(self.cell) if self.fast else None
         if kernel is None or any(z.requires_grad for z in masks):
             return unroll(self.cell, x, state, weights, masks)
         return kernel(x, state, weights, masks)
 
-    def _weights(self, index: int) -> Weights:
-        return Weights(*(getattr(self, name) for name in self._names(index)))
+    def _weights(self, index: int, dtype: torch.dtype) -> Weights:
+        return Weights(*(getattr(self, name).to(dtype) for name in self._names(index)))
+
+    def _precision(self, x: Tensor) -> torch.dtype:
+        """The dtype to compute in: the layer's own, or autocast's."""
+        own = self._where()["dtype"]
+        if torch.is_autocast_enabled(x.device.type) and torch.float64 not in (own, x.dtype):
+            return torch.get_autocast_dtype(x.device.type)
+        if x.dtype != own:
+            raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
+        return own
 
     def _names(self, index: int) -> list[str]:
         layer, direction = divmod(index, self.directions)
@@ -165,13 +183,26 @@ class RecurrentLayers(MaskedModule):
             if self.masks_on:
                 return self.sample_masks(sequences.batch_size, sequences.steps.shape[0])
             return self.ones_masks()
-        if isinstance(masks, Masks):
-            masks = (masks,)
-        if len(masks) != self.num_layers * self.directions:
+        given = (masks,) if isinstance(masks, Masks) else tuple(masks)
+        if len(given) != self.num_layers * self.directions:
             raise ValueError(
-                f"{type(self).__name__}: {len(masks)} masks for {self.num_layers} layers x {self.directions} directions"
+                f"{type(self).__name__}: {len(given)} masks for {self.num_layers} layers x {self.directions} directions"
             )
-        return tuple(masks)
+        for index, one in enumerate(given):
+            self._check_masks(index, one, sequences)
+        return given
+
+    def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
+        steps, batch = sequences.steps.shape[:2]
+        sizes = (self._shapes(index)[0][1], self.hidden_size, self.hidden_size)
+        gates = (self.cell.gates, self.cell.gates, 2)
+        for name, z, gate, size in zip(Masks._fields, masks, gates, sizes):
+            full = (steps, gate, batch, size)
+            if z.dim() != 4 or any(n not in (1, whole) for n, whole in zip(z.shape, full)):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "
+                    f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
+                )
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, dropout={self.dropout}"

@@ -4,11 +4,16 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from varrnn.cells import Cell, LSTMCell, Weights
+from varrnn.cells import Cell, GRUCell, LSTMCell, Weights
 from varrnn.dropout import Masks
+from varrnn.kernels.gru import gru_sequence, gru_sequence_reset_before
 from varrnn.kernels.lstm import lstm_sequence
 
 Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks], tuple[Tensor, ...]]
 
 # A cell that is not here, with other activations for one, runs on the reference path.
-KERNELS: dict[Cell, Kernel] = {LSTMCell(): lstm_sequence}
+KERNELS: dict[Cell, Kernel] = {
+    LSTMCell(): lstm_sequence,
+    GRUCell(): gru_sequence,
+    GRUCell(reset_after=False): gru_sequence_reset_before,
+}

@@ -21,7 +21,7 @@ def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks
     inputs = (x, *state, *w)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
         return LSTM.apply(*inputs, *masks)
-    return forward(x, *state, w, masks, keep=False)[:2]
+    return forward(x, state[0], state[1], w, masks, keep=False)[:2]
 
 
 class LSTM(torch.autograd.Function):
