@@ -4,7 +4,7 @@ from pathlib import Path
 
 from varrnn.artefact import Artefact, main
 from varrnn.paper_runs import FIGURE3_MODELS, sentiment
-from varrnn.plots import error_panel, figure, history, variants
+from varrnn.plots import error_panel, figure, train_panel, variants
 from varrnn.records import Records
 
 LSTM = {model: sentiment(model, "lstm") for model in FIGURE3_MODELS}
@@ -13,7 +13,7 @@ GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
 
 def draw(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure3", panels=3) as (panels, files):
-        error_panel(panels[0], records, variants(LSTM), "(a) LSTM train error", history("train_rmse"))
+        train_panel(panels[0], records, variants(LSTM), "(a) LSTM train error")
         error_panel(panels[1], records, variants(LSTM), "(b) LSTM test error")
         error_panel(panels[2], records, variants(GRU), "(c) GRU test error")
     return files

@@ -91,7 +91,7 @@ def test_an_unstable_run_is_published_too(publishing, summary, tmp_path) -> None
         ({"data": {"name": "ptb", "sha256": "0" * 64}}, "data hash of ptb"),
         ({"data": {"name": "text", "sha256": "0" * 64}}, "unknown"),
         ({"data": {"name": "pydoc", "sha256": None}}, "no SHA-256"),
-        ({"metrics": {"valid_ppl": 3.0}}, "no test metric"),
+        ({"metrics": {"valid_ppl": 3.0}}, "no final metric"),
         ({"reason": "see /home/someone/error.txt"}, None),
         ({"reason": "/home/someone/error.txt"}, "a place on this machine"),
     ],

@@ -96,6 +96,19 @@ def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
     assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
 
 
+def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
+    selection = script("experiments/table_selection.py")
+    contents = []
+    for run, level in zip(selection.grid()[:3], (0.17, 0.15, 0.16)):
+        content = synthetic.sentiment_run(run, 1, 100)
+        epochs = content["history"]["epoch"]
+        content["history"] |= {"valid_rmse_mc": [level] * len(epochs), "test_rmse_mc": [1 - level] * len(epochs)}
+        contents.append(content)
+    contents.append(synthetic.sentiment_run(selection.grid()[0][:-1], 1, 100))  # not held out
+    table = selection.table(records_of(contents))
+    assert [row[7] for row in table.rows] == ["0.1700", "**0.1500**", "0.1600"]
+
+
 def test_ensemble_table(records_of) -> None:
     contents = [
         synthetic.ensemble("large", "variational_untied", 10, 68.9),

@@ -158,9 +158,15 @@ def swept(runs: Mapping[str, Run], label: str) -> Curves:
 def error_panel(
     axes: Axes, records: Records, curves: Curves, title: str, of: Callable[[Group], Curve] = error_curve
 ) -> None:
-    """A panel of figures 3 to 12: RMSE against epochs, with the constant predictor and the ridge."""
+    """A panel of figures 3 to 12: test error against epochs, with the constant predictor and the ridge."""
     if draw(axes, records, curves, of):
         baselines(axes, records, curves)
+    finish(axes, title, ylabel="RMSE")
+
+
+def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
+    """Figure 3a: train error against epochs; the references are test errors and have no place here."""
+    draw(axes, records, curves, history("train_rmse"))
     finish(axes, title, ylabel="RMSE")
 
 

@@ -77,8 +77,8 @@ def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
     cut_short = summary["config"]["train"].get("patience")
     if not cut_short and epochs != [asked]:
         raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
-    if not {"test_ppl", "test_rmse"} & summary["metrics"].keys():
-        raise UserError(f"{folder}: no test metric in summary.json; start the same command again")
+    if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
+        raise UserError(f"{folder}: no final metric in summary.json; start the same command again")
 
 
 def check_commits(folder: Path, summary: Mapping[str, Any], repository: Path) -> None:

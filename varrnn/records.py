@@ -125,7 +125,7 @@ class Records:
     def group(self, run: Run) -> Group:
         """The records of the runs that these overrides would start, one per seed."""
         wanted = identify(run)
-        return _grouped(record for record in self.runs if matches(record, wanted))
+        return grouped(record for record in self.runs if matches(record, wanted))
 
     def missing(self, run: Run, seeds: Sequence[int] = SEEDS) -> tuple[int, ...]:
         """Seeds without a record; a seed whose run was unstable counts as tried."""
@@ -140,7 +140,7 @@ class Records:
         for record in self.runs:
             if matches(record, wanted, free=("model.p_",)):
                 found.setdefault(rates(record), []).append(record)
-        return {key: _grouped(records) for key, records in sorted(found.items())}
+        return {key: grouped(records) for key, records in sorted(found.items())}
 
     def chosen(self, run: Run) -> Group:
         """The grid point with the lowest validation perplexity; the test text chooses nothing."""
@@ -155,7 +155,7 @@ def rates(record: Record) -> tuple[tuple[str, float], ...]:
     return tuple((name, float(value)) for name, value in found.items() if value)
 
 
-def _grouped(records: Iterable[Record]) -> Group:
+def grouped(records: Iterable[Record]) -> Group:
     """One record per seed: the longest run where several horizons exist."""
     best: dict[int, Record] = {}
     unstable: set[int] = set()
