@@ -1,0 +1,250 @@
+"""The sentiment task in the one training loop: errors, cadence, MC dropout, held-out reviews, resume, mistakes."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from varrnn import checkpoint, config, runs, seeds, train
+from varrnn.data import synthetic
+from varrnn.data.reviews import segments
+from varrnn.errors import UserError
+from varrnn.progress import Bar
+from varrnn.tasks import regression, sentiment
+from varrnn.tasks.regression import Part, approximation, monte_carlo
+from varrnn.tasks.sentiment import SentimentTask
+
+CPU = torch.device("cpu")
+SMALL = ("task=synthetic_reviews", "size.units=8", "threads=1", "progress=false", "task.mc_samples=2", "mc.samples=3")
+DATA = segments(synthetic.load(count=150, max_length=12), 14)
+
+
+@pytest.fixture(autouse=True)
+def _few_reviews(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = synthetic.load(count=150, max_length=12)
+    monkeypatch.setattr(sentiment, "read", lambda options: few)
+
+
+def compose(tmp_path: Path, *overrides: str) -> config.Config:
+    where = (f"runs_root={tmp_path}", "task.steps=14", "task.batch_size=50", "optim.epochs=2")
+    return config.compose([*SMALL, *where, *overrides])
+
+
+def make(tmp_path: Path, *overrides: str) -> tuple[SentimentTask, sentiment.SentimentModel]:
+    made = compose(tmp_path, *overrides)
+    task = SentimentTask.load(made, CPU)
+    return task, task.model(made).eval()
+
+
+def test_one_batch_can_be_overfitted(tmp_path: Path):
+    made = compose(tmp_path, "model=none", "size.units=32", "task.batch_size=120")
+    task = SentimentTask.load(made, CPU)
+    model = task.model(made)
+    trainer = train.Trainer(task, model, made, tmp_path, None, CPU)  # type: ignore[arg-type]
+    losses = [float(trainer.update(epoch, 0, None, 0.01, None)[0].measured) for epoch in range(80)]
+    assert losses[0] == pytest.approx(1.0, abs=0.2), "standardised ratings have variance 1"
+    assert losses[-1] < 0.05
+
+
+def test_errors_are_in_units_of_the_ratings(tmp_path: Path):
+    task, model = make(tmp_path)
+    found = task.epoch_metrics(model, 1)
+    predicted = model(torch.from_numpy(DATA.test_x).t())[0][:, 0].detach().numpy() * DATA.std + DATA.mean
+    assert found["test_rmse"] == pytest.approx(np.sqrt(np.mean((predicted - DATA.test_y) ** 2)), rel=1e-5)
+    first = model(torch.from_numpy(DATA.train_x[:100]).t())[0][:, 0].detach().numpy()
+    error = np.sqrt(np.mean((first - DATA.train_y[:100]) ** 2)) * DATA.std
+    assert found["train_rmse_100"] == pytest.approx(error, rel=1e-5)
+    assert len(task.measured_rows) == 120, "all training segments where there are fewer than 2,655"
+    assert len(sentiment.fixed_sample(10_620)) == 2655
+
+
+def test_log_likelihood_of_one_sample_is_the_normal_density():
+    part = Part(torch.zeros(3, 1), torch.tensor([0.1, 0.5, 0.9]), 0)
+    samples = torch.tensor([[0.2, 0.2, 0.2]])
+    normal = torch.distributions.Normal(samples[0].double(), math.sqrt(1 / 0.1))
+    assert part.log_likelihood(samples) == pytest.approx(float(normal.log_prob(part.y.double()).mean()))
+    both = part.log_likelihood(torch.tensor([[0.2, 0.2, 0.2], [5.0, 5.0, 5.0]]))
+    densities = [normal.log_prob(part.y.double()).exp(), 0]
+    other = torch.distributions.Normal(torch.full((3,), 5.0).double(), math.sqrt(1 / 0.1))
+    densities[1] = other.log_prob(part.y.double()).exp()
+    assert both == pytest.approx(float(((densities[0] + densities[1]) / 2).log().mean())), "densities are averaged"
+
+
+@pytest.mark.parametrize("protocol", ["paper", "authors_code"])
+def test_mc_mean_settles_as_samples_grow(tmp_path: Path, protocol: str):
+    _, model = make(tmp_path, f"protocol={protocol}", "model.p_U=0.5", "model.p_W=0.5")
+    with torch.no_grad():
+        model.output.weight.mul_(20)
+    x = torch.from_numpy(DATA.test_x)
+    target = monte_carlo(model, x, 2000, (9, 9)).mean(0)
+    distance = [float((monte_carlo(model, x, n, (1, n)).mean(0) - target).square().mean().sqrt()) for n in (4, 64)]
+    assert distance[0] > 0
+    assert 2.2 < distance[0] / distance[1] < 7, "16 times the samples, a quarter of the error"
+
+
+def test_samples_as_rows_are_single_passes_side_by_side(tmp_path: Path):
+    """Row (sample, segment) of the batched pass is what the segment alone gives under its own masks."""
+    _, model = make(tmp_path)
+    x = torch.from_numpy(DATA.test_x)[:5]
+    rows = monte_carlo(model, x, 3, (4, 2))
+    assert rows.shape == (3, 5) and len(rows.unique()) == 15
+    masks = model.sample_mc_masks(x.t(), 3, seeds.generator("cpu", seeds.MONTE_CARLO, 4, 2, 0, 0))
+    layer = masks.layers[0]
+    for sample, segment in ((0, 0), (1, 3), (2, 4)):
+        row = slice(sample * 5 + segment, sample * 5 + segment + 1)
+        own = layer._replace(z_x=layer.z_x[:, :, row], z_h=layer.z_h[:, :, row])
+        one = masks._replace(words=masks.words[:, row], layers=(own,), output=masks.output[:, row])
+        found = model(x[segment : segment + 1].t(), masks=one)[0]
+        torch.testing.assert_close(found[0, 0], rows[sample, segment])
+
+
+def test_chunks_change_nothing_but_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    task, model = make(tmp_path)
+    whole = approximation(model, task.x)
+    monkeypatch.setattr(regression, "ROWS", 7)
+    torch.testing.assert_close(approximation(model, task.x), whole)
+    rows = monte_carlo(model, task.x, 3, (1,))
+    assert rows.shape == (3, 120) and len(rows.unique()) == 360, "every chunk has masks of its own"
+    assert torch.equal(rows, monte_carlo(model, task.x, 3, (1,)))
+    assert not torch.equal(rows, monte_carlo(model, task.x, 3, (2,)))
+
+
+def test_mc_without_word_dropout_keeps_all_words(tmp_path: Path):
+    task, model = make(tmp_path, "model.p_E=0.9", "model.p_U=0", "model.p_W=0", "model.p_y=0")
+    kept = monte_carlo(model, task.x, 2, (1,), word_dropout=False)
+    torch.testing.assert_close(kept[0], approximation(model, task.x))
+    assert not torch.allclose(monte_carlo(model, task.x, 2, (1,))[0], kept[0])
+
+
+def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
+    made = compose(tmp_path, *overrides)
+    return runs.run(made), config.run_dir(made)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("model", ["variational_untied", "variational_tied", "naive", "none", "moon"])
+@pytest.mark.parametrize("protocol", ["paper", "authors_code"])
+def test_every_variant_runs(tmp_path: Path, protocol: str, model: str, cell: str):
+    if model == "moon" and cell == "gru":
+        pytest.skip("a GRU has no memory cell")
+    summary, folder = run(tmp_path, f"model={model}", f"cell={cell}", f"protocol={protocol}", "optim.epochs=1")
+    metrics = summary["metrics"]
+    wanted = {"train_rmse", "train_rmse_100", "test_rmse", "test_ll", "constant_rmse", "ridge_rmse"}
+    drawn = {"test_rmse_mc", "test_rmse_mc3", "test_ll_mc3"}
+    assert wanted <= metrics.keys() and all(math.isfinite(metrics[name]) for name in wanted)
+    assert not drawn & metrics.keys() if model == "none" else drawn <= metrics.keys()
+    assert len(summary["batches"]["train_loss"]) == 3
+    assert json.loads((folder / "summary.json").read_text())["choices"]["task"] == "synthetic_reviews"
+
+
+def test_mc_is_measured_up_to_epoch_20_then_now_and_then_and_at_the_last(tmp_path: Path):
+    task, model = make(tmp_path, "optim.epochs=28")
+    due = [epoch for epoch in range(1, 29) if "test_rmse_mc" in task.epoch_metrics(model, epoch)]
+    assert due == [*range(1, 21), 25, 28]
+
+
+def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
+    summary, _ = run(tmp_path, "task.hold_out=0.1")
+    assert {"valid_rmse", "valid_rmse_mc", "valid_ll"} <= summary["history"].keys()
+    assert not any(name.startswith("test") for name in summary["history"]), "the test curve chooses nothing"
+    metrics = summary["metrics"]
+    assert metrics["best_epoch"] == 1 + int(np.argmin(summary["history"]["valid_rmse"]))
+    assert metrics["valid_rmse_best"] == pytest.approx(min(summary["history"]["valid_rmse"]))
+    assert {"test_rmse", "test_rmse_mc", "test_rmse_mc3"} <= metrics.keys()
+    plain, _ = run(tmp_path)
+    assert "best_epoch" not in plain["metrics"] and "valid_rmse" not in plain["history"]
+
+
+class StopAt:
+    """Stands in for a signal: asks to save and leave after the given number of updates."""
+
+    def __init__(self, updates: int) -> None:
+        self.left = updates
+
+    @property
+    def asked(self) -> str | None:
+        self.left -= 1
+        return "stop" if self.left < 0 else None
+
+    def leave(self, words: str) -> None:
+        raise KeyboardInterrupt(words)
+
+
+def fit(made: config.Config, folder: Path, interrupts) -> train.Trainer:
+    """As runs.py does, from whatever the folder holds."""
+    folder.mkdir(exist_ok=True)
+    task = SentimentTask.load(made, CPU)
+    with Bar(interrupts, False, 60.0, "") as bar:
+        trainer = train.Trainer(task, task.model(made), made, folder, bar, CPU)
+        trainer.fit("commit")
+    return trainer
+
+
+@pytest.mark.parametrize("model", ["variational_untied", "naive"])
+def test_resume_is_bit_identical(tmp_path: Path, model: str):
+    made = compose(tmp_path, f"model={model}", "optim.epochs=3")
+    whole = fit(made, tmp_path / "whole", StopAt(10_000))
+    for asked in (2, 2, 1):  # stops inside epochs and at their ends
+        with pytest.raises(KeyboardInterrupt):
+            fit(made, tmp_path / "parts", StopAt(asked))
+    parts = fit(made, tmp_path / "parts", StopAt(10_000))
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, parts.model.state_dict()[name]), name
+    assert whole.progress.batches == parts.progress.batches
+    for name, column in whole.progress.history.items():
+        if not name.startswith(("wps", "seconds")):
+            assert column == parts.progress.history[name], name
+    saved = checkpoint.load(tmp_path / "parts" / train.CHECKPOINT)
+    assert saved["progress"]["epoch"] == 4
+
+
+def test_every_segment_is_read_once_per_epoch(tmp_path: Path):
+    task, _ = make(tmp_path)
+    assert task.updates == 3 and [task.words(i) for i in range(3)] == [700, 700, 280], "the last batch is kept"
+    first, second = task._shuffled(1).clone(), task._shuffled(2)
+    assert torch.equal(first.sort().values, torch.arange(120)) and not torch.equal(first, second)
+
+
+def test_the_loop_does_not_know_the_task():
+    for module in (train, runs):
+        assert "sentiment" not in Path(module.__file__).read_text().lower()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("task.word_mask=batch", "task.word_mask=batch: allowed are sequence, minibatch"),
+        ("task.hold_out=1.5", "hold_out=1.5"),
+        ("task.recurrent_gain=0", "recurrent_gain=0.0: must be above 0"),
+        ("task.mc_every=0", "task.mc_every=0: must be at least 1"),
+    ],
+)
+def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
+    with pytest.raises(UserError, match=message):
+        make(tmp_path, override)
+
+
+def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"set task\.csv="):
+        SentimentTask.load(config.compose(["task=reviews"]), CPU)
+    file = tmp_path / "mine.csv"
+    file.write_text("text,rating\n" + "".join(f"word{i % 3} is fine,{i % 5}\n" for i in range(20)))
+    task = SentimentTask.load(config.compose(["task=reviews", f"task.csv={file}", "task.steps=5"]), CPU)
+    assert (task.name, task.updates, len(task.test.x)) == ("mine", 1, 4)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("cell", "parameters"), [("lstm", 2_692_097), ("gru", 2_659_201)])
+def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str, parameters: int):
+    monkeypatch.undo()
+    made = config.compose(["experiment=cornell", f"cell={cell}"])
+    task = SentimentTask.load(made, CPU)
+    assert (len(task.x), len(task.test.x), task.updates) == (10_620, 2655, 83)
+    assert (task.data.mean, task.data.std) == (pytest.approx(0.58917, abs=1e-5), pytest.approx(0.18391, abs=1e-5))
+    assert task.reference_metrics()["constant_rmse"] == pytest.approx(0.19146, abs=1e-5)
+    assert task.reference_metrics()["ridge_rmse"] == pytest.approx(0.152, abs=1e-3)
+    assert sum(p.numel() for p in task.model(made).parameters() if p.requires_grad) == parameters
