@@ -1,0 +1,88 @@
+"""Collect every `Differs:` of the code and the configs into the README: `python scripts/departures.py [--check]`.
+
+A departure from the paper is written down where it happens, in a comment or docstring that says `Differs:`; the README
+only repeats it between two markers. With --check nothing is written, and a stale README is an error.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- differs:begin -->", "<!-- differs:end -->"
+FOLDERS = ("varrnn", "configs", "experiments")
+MARK = "Differs:"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only say whether the README is up to date")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the file to renew (README.md)")
+    options = parser.parse_args()
+    old = options.readme.read_text(encoding="utf-8")
+    new = replaced(old, block(), options.readme.name)
+    if new == old:
+        print(f"{options.readme.name} is up to date")
+    elif options.check:
+        sys.exit(f"error: {options.readme.name}: its list of departures is stale; run python scripts/departures.py")
+    else:
+        options.readme.write_text(new, encoding="utf-8")
+        print(f"renewed {options.readme.name}")
+
+
+def block() -> str:
+    """One line for each departure, with the files that say it."""
+    found: dict[str, list[str]] = {}
+    for file in files():
+        name = file.relative_to(ROOT).as_posix()
+        for text in departures(file.read_text(encoding="utf-8")):
+            found.setdefault(text, []).append(name)
+    return "\n".join(f"- {text[:1].upper()}{text[1:]} ({where(names)})" for text, names in found.items())
+
+
+def files() -> Iterator[Path]:
+    for folder in FOLDERS:
+        yield from sorted(file for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".yaml"))
+
+
+def departures(source: str) -> Iterator[str]:
+    """The text after each mark, up to the end of its comment, or of its paragraph in a docstring."""
+    lines = source.splitlines()
+    for number, line in enumerate(lines):
+        if MARK in line:
+            before, after = line.split(MARK, 1)
+            yield _tidy([after, *_further(lines[number + 1 :], comment="#" in before)])
+
+
+def _further(lines: list[str], comment: bool) -> Iterator[str]:
+    for line in lines:
+        text = line.strip()
+        if not text or text.startswith('"""') or (comment and not text.startswith("#")):
+            return
+        yield text.lstrip("# ") if comment else text
+        if '"""' in text:
+            return
+
+
+def _tidy(parts: list[str]) -> str:
+    return re.sub(r"\s+", " ", " ".join(parts).split('"""')[0]).strip()
+
+
+def where(names: list[str]) -> str:
+    """Links to the files, the first and how many more where there are many."""
+    shown = ", ".join(f"[{name}]({name})" for name in names[:2])
+    return shown + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def replaced(readme: str, text: str, name: str = "README.md") -> str:
+    """The README with a new list; the markers must be there once each."""
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
+        sys.exit(f"error: {name}: the lines {BEGIN} and {END} must stand in it once each, in this order")
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    main()
