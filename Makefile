@@ -10,6 +10,7 @@ MODEL ?= variational_untied
 SEED ?= 1
 RUNS ?= runs
 ARGS ?=
+LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
 
 .PHONY: help setup demo test lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
@@ -31,8 +32,7 @@ demo: setup ## train three models on the built-in corpus, show a table and a fig
 	$(PY) scripts/demo.py $(ARGS)
 
 test: setup lint types ## lint, types, every test and notebook that can run here
-	$(PY) -m pytest $(ARGS)
-	$(PY) -m pytest --nbmake notebooks -q -p no:cacheprovider
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --nbmake tests notebooks $(ARGS)
 
 lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .
@@ -58,3 +58,33 @@ ptb-medium: data-ptb ## Table 1, medium (650 units): MODEL=none|naive|moon|moon_
 
 ptb-large: data-ptb ## Table 1, large (1500 units)
 	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
+
+sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU), side by side
+	$(PY) scripts/missing_runs.py figure3 launcher=joblib runs_root=$(RUNS) $(ARGS)
+
+table1-runs: data-ptb ## every row of Table 1 x 3 seeds that has no record yet; LAUNCHER=local|joblib|slurm
+	$(PY) scripts/missing_runs.py table1 launcher=$(LAUNCHER) runs_root=$(RUNS) $(ARGS)
+
+paper: setup ## every table, figure and claim from results/records (no training)
+	$(PY) scripts/paper.py $(ARGS)
+
+table1: setup ## Table 1, ours beside the paper's (figure1 to figure15, ensemble likewise)
+	$(PY) experiments/$@.py $(ARGS)
+
+ensemble $(FIGURES): setup
+	$(PY) experiments/$@.py $(ARGS)
+
+claims: setup ## a verdict on every claim of the paper
+	$(PY) scripts/claims.py $(ARGS)
+
+bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit
+	$(PY) scripts/benchmark.py --size all $(ARGS)
+
+notebooks: setup ## execute the notebooks
+	$(PY) -m pytest --nbmake notebooks -q
+
+test-slurm: setup ## a sweep on a real single-node Slurm (root and Debian packages needed)
+	bash scripts/test_slurm.sh
+
+clean: ## remove the virtual environment and caches; runs and data stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache build dist *.egg-info

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from varrnn.data import cornell, ptb
 from varrnn.data.fetch import RECIPES, fetch
 from varrnn.data.files import project_data
 from varrnn.errors import UserError
@@ -19,9 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--from", dest="given", type=Path, help="a folder or archive that holds the files; no other source is then used"
     )
+    parser.add_argument("--if-missing", action="store_true", help="do nothing where a run would find verified files")
     options = parser.parse_args(arguments)
     failed = False
     for corpus in RECIPES if options.corpus == "all" else [options.corpus]:
+        if options.if_missing and present(corpus):
+            continue
         try:
             fetch(corpus, options.to.expanduser(), options.given and options.given.expanduser())
         except UserError as error:
@@ -31,6 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{corpus}: stopped; nothing was written", file=sys.stderr)
             return 130
     return int(failed)
+
+
+def present(corpus: str) -> bool:
+    """Would a run find this corpus?"""
+    try:
+        {"ptb": ptb.load, "cornell": cornell.load}[corpus]()
+    except UserError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
