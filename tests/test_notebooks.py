@@ -1,13 +1,13 @@
 """Notebooks are committed with outputs and without a trace of the machine they ran on; `make test` executes them."""
 
 import json
-import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
@@ -20,7 +20,7 @@ def test_outputs_are_committed_and_clean(file):
     assert outputs and not [output for output in outputs if output["output_type"] == "error"]
     assert not [output for output in outputs if output.get("name") == "stderr"]
     written = json.dumps([{k: v for k, v in o.get("data", o).items() if k != "image/png"} for o in outputs])
-    assert not re.search(r"/(home|tmp|root|Users|work|mnt)/", written)
+    assert not [place for place in (str(ROOT), tempfile.gettempdir(), str(Path.home())) if f"{place}/" in written]
 
 
 def test_nothing_imports_a_notebook_and_the_three_are_there():

@@ -109,6 +109,17 @@ def test_sequence_model_and_other_calls():
     assert packed.mean.shape == (8, 6)
 
 
+@pytest.mark.cuda
+def test_on_a_gpu(words):
+    model = Tagger().cuda()
+    before = torch.cuda.get_rng_state()
+    predicted = mc_predict(model, words.cuda(), samples=5, chunk=2, apply=softmax)
+    known = uncertainty.classification(predicted)
+    torch.testing.assert_close(known.mean.float(), predicted.mean)
+    assert known.mutual_information.is_cuda and torch.equal(torch.cuda.get_rng_state(), before)
+    assert calibration.Reliability().add(known.mean, words.cuda() % 4).ece >= 0
+
+
 def test_users_mistakes_are_named(words):
     with pytest.raises(ValueError, match="samples=0 must be"):
         mc_predict(Tagger(), words, samples=0)
