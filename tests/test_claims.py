@@ -159,6 +159,12 @@ def test_size_small_never_decides(records_of) -> None:
     assert verdicts["C11a"].analogue == "" and verdicts["C15"].analogue == ""
 
 
+def test_margins_do_not_hold_at_size_small(records_of) -> None:
+    levels = {"naive": 97.0, "none": 102.0}  # 5 apart: C8 asks for 20 at size medium
+    runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
+    assert judge(BY_ID["C8"], records_of(runs)).analogue.startswith("small-size analogue agrees")
+
+
 def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)}
     levels = {0.15: (104.0, 90.0), 0.25: (101.0, 97.0), 0.35: (102.0, 91.0)}  # (valid, test)
@@ -214,6 +220,18 @@ def test_the_appendix_of_sentiment(sentiment: Records, name: str) -> None:
     assert judge(BY_ID[name], sentiment).status == REPRODUCED, judge(BY_ID[name], sentiment)
 
 
+SAME = ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39", "C42", "C49"]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_curves_that_are_all_alike_reproduce_nothing(records_of, name: str) -> None:
+    runs = BY_ID[name].needs.values()
+    contents = [synthetic.sentiment_run(run, seed, rough=0.001) for run in runs for seed in (1, 2, 3)]
+    for content in contents:
+        content["batches"] = {"train_loss": [0.5] * 100}
+    assert judge(BY_ID[name], records_of(contents)).status == NOT_REPRODUCED
+
+
 @pytest.mark.parametrize("name", ["C29", "C32"])
 def test_what_the_synthetic_curves_lack_is_reported_as_failed(sentiment: Records, name: str) -> None:
     assert judge(BY_ID[name], sentiment).status == NOT_REPRODUCED
@@ -230,7 +248,8 @@ def test_sentiment_needs_100_epochs_and_3_seeds(records_of, seeds, epochs, statu
 
 def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
     run = BY_ID["C26"].needs["naive"]
-    records = records_of([synthetic.sentiment_run(run, 1, epochs) for epochs in (120, 40)])
+    runs = {epochs: (*run, f"optim.epochs={epochs}") for epochs in (120, 40)}
+    records = records_of([synthetic.sentiment_run(runs[epochs], 1, epochs) for epochs in runs])
     assert records.group(run).epochs == 120 and len(records.group(run)) == 1
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.artefact import main
+from varrnn.artefact import main, unique
 from varrnn.claims import CLAIMS
 from varrnn.identity import identify
 from varrnn.records import Records, load
@@ -89,6 +89,8 @@ def test_runs_and_missing(capsys, tmp_path) -> None:
 def test_equal_runs_are_listed_once() -> None:
     commands = experiment("figure4").ARTEFACT.commands()
     assert len(commands) == len(set(commands)) == 3 * 12  # 4a's four are ends of the sweeps 4b and 4c
+    same = ("experiment=cornell", "model=none"), ("experiment=cornell", "model=none", "task.steps=200")
+    assert unique(same) == [same[0]]
 
 
 def test_drawing_prints_what_it_wrote(capsys, tmp_path) -> None:
