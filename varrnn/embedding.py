@@ -70,7 +70,7 @@ class WordEmbedding(MaskedModule):
 
     def _per_occurrence(self, words: Tensor, mask: Tensor) -> Tensor:
         """A mask over types (B or 1, V) is looked up; a mask over occurrences is used as it is."""
-        if mask.dim() == words.dim() + 1:
+        if mask.dim() == words.dim() + 1 and mask.shape[-1] == 1:
             return mask
         if mask.dim() != 2 or mask.shape[1] != self.num_words:
             raise ValueError(

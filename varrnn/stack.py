@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -65,9 +66,9 @@ class RecurrentLayers(MaskedModule):
         sequences = Sequences.read(x, self.batch_first, self.input_size)
         hidden = self._initial(hx, sequences)
         drawn = self._masks(masks, sequences)
-        device, dtype = sequences.steps.device.type, self._precision(sequences.steps)
-        with torch.autocast(device, enabled=False):  # everything is cast once, before the first step
-            hidden = tuple(h.to(dtype) for h in hidden)
+        dtype = self._precision(sequences.steps)
+        hidden = tuple(h.to(dtype) for h in hidden)
+        with without_autocast(sequences.steps.device.type):  # everything is cast once, before the first step
             out, final = self._forward(sequences, hidden, drawn, dtype)
         return sequences.restore(out), final if self.cell.states > 1 else final[0]
 
@@ -131,7 +132,7 @@ class RecurrentLayers(MaskedModule):
     def _precision(self, x: Tensor) -> torch.dtype:
         """The dtype to compute in: the layer's own, or autocast's."""
         own = self._where()["dtype"]
-        if torch.is_autocast_enabled(x.device.type) and torch.float64 not in (own, x.dtype):
+        if autocast_on(x.device.type) and torch.float64 not in (own, x.dtype):
             return torch.get_autocast_dtype(x.device.type)
         if x.dtype != own:
             raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
@@ -206,3 +207,12 @@ class RecurrentLayers(MaskedModule):
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, dropout={self.dropout}"
+
+
+def autocast_on(device_type: str) -> bool:
+    """Whether autocast is on; devices such as meta do not know it."""
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device_type, enabled=False) if autocast_on(device_type) else nullcontext()

@@ -1,7 +1,10 @@
 """Whole-sequence forward and backward passes: the fast twins of cells.py, a file per cell."""
 
+import sys
 from collections.abc import Callable
+from functools import wraps
 
+import torch
 from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, Weights
@@ -11,9 +14,29 @@ from varrnn.kernels.lstm import lstm_sequence
 
 Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks], tuple[Tensor, ...]]
 
+
+def uncompiled(kernel: Kernel) -> Kernel:
+    """Keep torch.compile out of a kernel, which already says what to compute in which memory.
+
+    ``torch.compiler.disable`` itself would import the compiler, seconds of it, for everybody.
+    """
+    disabled: list[Kernel] = []
+
+    @wraps(kernel)
+    def run(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+        if "torch._dynamo" not in sys.modules:
+            return kernel(x, state, w, masks)
+        if not disabled:
+            disabled.append(torch.compiler.disable(kernel))
+        return disabled[0](x, state, w, masks)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return run
+
+
 # A cell that is not here, with other activations for one, runs on the reference path.
 KERNELS: dict[Cell, Kernel] = {
-    LSTMCell(): lstm_sequence,
-    GRUCell(): gru_sequence,
-    GRUCell(reset_after=False): gru_sequence_reset_before,
+    LSTMCell(): uncompiled(lstm_sequence),
+    GRUCell(): uncompiled(gru_sequence),
+    GRUCell(reset_after=False): uncompiled(gru_sequence_reset_before),
 }

@@ -1,0 +1,193 @@
+"""Which units are dropped, over what a mask is shared, and what keeps its mean."""
+
+import pytest
+import torch
+
+import varrnn
+from varrnn import Dropout, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
+from varrnn.dropout import bernoulli, is_ones, ones
+
+T, B, I, H = 6, 40, 30, 50
+
+
+def masks_of(dropout: Dropout, **options) -> Masks:
+    return VariationalLSTM(I, H, dropout=dropout, **options).sample_masks(B, T)[0]
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("name", ["p_E", "p_W", "p_U", "p_c", "p_y"])
+def test_impossible_probabilities_are_refused(name, p):
+    with pytest.raises(ValueError, match=rf"{name}=.*\[0, 1\).*DROPPING"):
+        Dropout(**{name: p})
+
+
+def test_wrong_types_are_refused():
+    with pytest.raises(TypeError, match="p_W='0.5'"):
+        Dropout(p_W="0.5")
+    with pytest.raises(TypeError, match="per_gate=1"):
+        Dropout(per_gate=1)
+    with pytest.raises(ValueError, match="dropout=1.0"):
+        VariationalLSTM(I, H, dropout=1.0)
+
+
+def test_presets_are_the_rows_of_the_paper():
+    assert Dropout.none() == Dropout()
+    assert Dropout.naive(0.5) == Dropout(p_W=0.5, p_y=0.5, per_step=True)
+    assert Dropout.moon(0.3, p_E=0.2) == Dropout(p_E=0.2, p_W=0.3, p_c=0.3, p_y=0.3)
+    rates = {"p_W": 0.5, "p_U": 0.3, "p_E": 0.3, "p_y": 0.5}
+    assert Dropout.variational(**rates, tied=True) == Dropout(**rates)
+    assert Dropout.variational(**rates, tied=False) == Dropout(**rates, per_gate=True)
+
+
+def test_tied_mask_is_shared_over_steps_and_gates():
+    z = masks_of(Dropout.variational(p_W=0.5, p_U=0.25))
+    assert z.z_x.shape == (1, 1, B, I)
+    assert z.z_h.shape == (1, 1, B, H)
+    assert is_ones(z.z_c)
+
+
+def test_untied_masks_differ_between_gates():
+    z = masks_of(Dropout.variational(p_W=0.5, p_U=0.5, tied=False))
+    assert z.z_x.shape == (1, 4, B, I)
+    assert z.z_h.shape == (1, 4, B, H)
+    for mask in (z.z_x[0], z.z_h[0]):
+        for gate in range(3):
+            assert 0.4 < (mask[gate] == mask[gate + 1]).float().mean() < 0.6
+
+
+def test_naive_masks_are_fresh_at_every_step_and_leave_h_alone():
+    z = masks_of(Dropout.naive(0.5).for_layers())
+    assert z.z_x.shape == (T, 1, B, I)
+    assert is_ones(z.z_h)
+    assert 0.4 < (z.z_x[0] == z.z_x[1]).float().mean() < 0.6
+    with pytest.raises(ValueError, match="steps="):
+        VariationalLSTM(I, H, dropout=Dropout(p_W=0.5, per_step=True)).sample_masks(B)
+
+
+def test_masks_differ_between_sequences_and_between_layers():
+    first, second = VariationalLSTM(H, H, 2, dropout=0.5).sample_masks(B)
+    assert 0.4 < (first.z_h[0, 0, 0] == first.z_h[0, 0, 1]).float().mean() < 0.6
+    assert 0.4 < (first.z_h == second.z_h).float().mean() < 0.6
+    assert 0.4 < (first.z_h == first.z_x).float().mean() < 0.6
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
+def test_mean_is_one_and_p_is_the_rate_of_dropping(p):
+    z = bernoulli((400, 400), p, None)
+    assert abs(z.mean().item() - 1) < 5 * (p / (1 - p)) ** 0.5 / 400
+    assert abs((z == 0).float().mean().item() - p) < 5 * (p * (1 - p)) ** 0.5 / 400
+    torch.testing.assert_close(z.max(), torch.tensor(1 / (1 - p)))
+
+
+def test_generator_makes_draws_reproducible():
+    layer = VariationalGRU(I, H, 2, dropout=Dropout(p_W=0.5, p_U=0.5, per_gate=True))
+    one = layer.sample_masks(B, generator=torch.Generator().manual_seed(3))
+    torch.rand(10)
+    two = layer.sample_masks(B, generator=torch.Generator().manual_seed(3))
+    three = layer.sample_masks(B, generator=torch.Generator().manual_seed(4))
+    assert all(torch.equal(a, b) for left, right in zip(one, two) for a, b in zip(left, right))
+    assert not torch.equal(one[0].z_h, three[0].z_h)
+
+
+def test_masks_have_the_dtype_and_device_of_the_parameters():
+    for dtype in (torch.float64, torch.bfloat16):
+        layer = VariationalLSTM(I, H, dropout=Dropout.moon(0.5).for_layers()).to(dtype)
+        assert all(z.dtype == dtype for z in layer.sample_masks(B)[0])
+        assert all(z.dtype == dtype for z in layer.ones_masks()[0])
+    layer = VariationalLSTM(I, H, dropout=0.5, device="meta")
+    assert all(z.device.type == "meta" for z in layer.sample_masks(B)[0])
+
+
+def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
+    one = ones()
+    assert is_ones(one)
+    one.mul_(2)
+    assert not is_ones(one)
+    assert not is_ones(torch.ones(1, 1, 1, 1))
+    layer = VariationalLSTM(I, H).eval()
+    x = torch.randn(T, 2, I)
+    plain = layer(x)[0]
+    masks = layer.ones_masks()
+    masks[0].z_x.mul_(3.0)
+    expected = layer(x, masks=(Masks(torch.full((1, 1, 1, 1), 3.0), *(torch.full((1, 1, 1, 1), 3.0),) * 2),))[0]
+    changed = layer(x, masks=masks)[0]
+    assert not torch.allclose(changed, plain)
+    torch.testing.assert_close(changed, expected)  # one tensor serves z_x, z_h and z_c
+
+
+@pytest.mark.parametrize("layer", [VariationalGRU, VariationalRNN])
+def test_memory_dropout_needs_an_lstm(layer):
+    with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
+        layer(I, H, dropout=Dropout(p_c=0.5))
+
+
+def test_the_layer_says_what_it_does_not_apply():
+    with pytest.warns(UserWarning, match="p_E=0.2 belongs to WordEmbedding, p_y=0.3"):
+        VariationalLSTM(I, H, dropout=Dropout(p_E=0.2, p_y=0.3))
+
+
+def test_a_float_means_tied():
+    assert VariationalLSTM(I, H, dropout=0.3).dropout == Dropout.variational(p_W=0.3, p_U=0.3)
+
+
+def test_mc_dropout_restores_modules_and_touches_only_ours():
+    other = torch.nn.Dropout(0.5)
+    model = torch.nn.ModuleList([VariationalLSTM(I, H, dropout=0.5), WordEmbedding(5, I, p_E=0.5), other]).eval()
+    with pytest.raises(RuntimeError, match="inside"), varrnn.mc_dropout(model):
+        assert model[0].masks_on and model[1].masks_on
+        assert not model.training and not model[0].training and not other.training
+        with varrnn.mc_dropout(model[0]):
+            pass
+        assert model[0].masks_on
+        raise RuntimeError("inside")
+    assert not model[0].masks_on and not model[1].masks_on
+
+
+class TestMoon:
+    """FACTS 9.3: a 0/1 mask on the memory, the mean kept where h is read."""
+
+    def test_read_masks_the_memory_with_zero_and_one_and_scales_the_reading(self):
+        z_c = masks_of(Dropout(p_c=0.4)).z_c
+        assert z_c.shape == (1, 2, B, H)
+        torch.testing.assert_close(z_c[:, 0].unique(), torch.tensor([0.0, 1.0]))
+        torch.testing.assert_close(z_c[:, 1], z_c[:, 0] / 0.6)
+
+    def test_other_scalings(self):
+        step, inverted = (masks_of(Dropout(p_c=0.4), cell_scaling=scaling).z_c for scaling in ("step", "inverted"))
+        torch.testing.assert_close(step[:, 0].unique(), torch.tensor([0.0, 1.0]))
+        torch.testing.assert_close(inverted[:, 0].unique(), torch.tensor([0.0, 1 / 0.6]))
+        assert (step[:, 1] == 1).all() and (inverted[:, 1] == 1).all()
+        with pytest.raises(ValueError, match="cell_scaling='no': choose one of read, step, inverted"):
+            VariationalLSTM(I, H, cell_scaling="no")
+
+    @pytest.mark.parametrize("fast", [True, False])
+    def test_only_read_neither_grows_nor_decays_over_400_steps(self, fast):
+        """Remembering units (f = .95) that are fed a constant: c settles near i g / (1 - f)."""
+        sizes = {}
+        for scaling in ("read", "step", "inverted"):
+            layer = VariationalLSTM(1, 64, dropout=Dropout(p_c=0.5), cell_scaling=scaling, fast=fast)
+            with torch.no_grad():
+                for parameter in layer.parameters():
+                    parameter.zero_()
+                layer.bias_ih_l0[64:128] = 2.944  # sigm^-1(.95)
+                layer.bias_ih_l0[128:192] = 0.1
+                x, hx = torch.zeros(400, 3, 1), (torch.zeros(1, 3, 64), torch.ones(1, 3, 64))
+                on = layer.train()(x, hx)[1]
+                off = layer.eval()(x, hx)[1]
+            sizes[scaling] = (on[1].max().item(), off[1].max().item(), on[0].mean() / off[0].mean())
+        expected = 0.5 * torch.tanh(torch.tensor(0.1)).item() / 0.05
+        assert sizes["read"][0] == pytest.approx(expected, rel=1e-2)
+        assert sizes["read"][1] == pytest.approx(expected, rel=1e-2)
+        assert sizes["read"][2] == pytest.approx(1.0, abs=0.25)
+        assert not sizes["inverted"][0] < 1e30
+        assert sizes["step"][1] < 0.15 * expected
+
+    @pytest.mark.parametrize("fast", [True, False])
+    def test_a_dropped_unit_has_no_memory_and_no_output(self, fast):
+        layer = VariationalLSTM(I, H, dropout=Dropout(p_c=0.5), fast=fast)
+        masks = layer.sample_masks(B)
+        out, (_, c) = layer(torch.randn(T, B, I), masks=masks)
+        dropped = masks[0].z_c[0, 0] == 0
+        assert dropped.any() and not dropped.all()
+        assert (c[0][dropped] == 0).all() and (c[0][~dropped] != 0).all()
+        assert (out[:, dropped] == 0).all()

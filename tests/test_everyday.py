@@ -1,0 +1,247 @@
+"""What people do with layers all day, on both paths."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from conftest import VARIANTS
+from torch import nn
+
+from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
+
+T, B, I, H = 7, 4, 5, 6
+LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
+RATES = Dropout.variational(p_W=0.3, p_U=0.3, tied=False)
+EVERY = [
+    (layer, variant) for layer in LAYERS for variant in VARIANTS if not VARIANTS[variant].p_c or layer is LAYERS[0]
+]
+
+every_layer = pytest.mark.parametrize("make", LAYERS)
+
+
+@every_layer
+def test_no_grad_and_inference_mode(make):
+    layer = make(I, H, 2, dropout=RATES)
+    x, masks = torch.randn(T, B, I), layer.sample_masks(B)
+    expected = layer(x, masks=masks)[0]
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            out = layer(x, masks=masks)[0]
+            assert not out.requires_grad
+            torch.testing.assert_close(out, expected)
+            layer(x)
+            layer(x, masks=layer.sample_masks(B))
+    with torch.inference_mode():
+        masks = layer.sample_masks(B)
+    layer(x, masks=tuple(type(m)(*(z.clone() for z in m)) for m in masks))[0].sum().backward()
+
+
+@every_layer
+def test_copies_are_equal_and_independent(make):
+    layer = make(I, H, 2, dropout=RATES, bidirectional=True)
+    x = torch.randn(T, B, I)
+    masks = layer.sample_masks(B)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(twin(x, masks=masks)[0], layer(x, masks=masks)[0])
+        assert twin.dropout == layer.dropout
+        with torch.no_grad():
+            twin.weight_hh_l0.zero_()
+        assert layer.weight_hh_l0.abs().sum() > 0
+    for twin in (copy.deepcopy(masks), pickle.loads(pickle.dumps(masks))):
+        assert torch.equal(layer(x, masks=twin)[0], layer(x, masks=masks)[0])
+
+
+@every_layer
+def test_save_and_load_weights_only(make):
+    layer, other = make(I, H, 2, dropout=RATES), make(I, H, 2)
+    buffer = io.BytesIO()
+    torch.save(layer.state_dict(), buffer)
+    buffer.seek(0)
+    other.load_state_dict(torch.load(buffer, weights_only=True))
+    x = torch.randn(T, B, I)
+    torch.testing.assert_close(other(x)[0], layer.eval()(x)[0])
+
+
+@every_layer
+def test_to_dtype(make):
+    layer = make(I, H, 2, dropout=RATES).double()
+    out, _ = layer(torch.randn(T, B, I, dtype=torch.float64))
+    assert out.dtype == torch.float64
+    out.sum().backward()
+    low = layer.to(torch.bfloat16).eval()
+    exact = copy.deepcopy(low).float()
+    x = torch.randn(T, B, I)
+    torch.testing.assert_close(low(x.bfloat16())[0].float(), exact(x)[0], atol=0.05, rtol=0.05)
+
+
+@every_layer
+def test_autocast(make):
+    layer = make(I, H, 2, dropout=RATES)
+    x, masks = torch.randn(T, B, I, requires_grad=True), layer.sample_masks(B)
+    exact = layer(x, masks=masks)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, _ = layer(x, masks=masks)
+        assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), exact, atol=0.05, rtol=0.05)
+    out.float().sum().backward()
+    assert x.grad.dtype == torch.float32
+    assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
+
+
+@every_layer
+def test_gradients_accumulate_over_two_forwards_and_backward_twice(make):
+    layer = make(I, H, 2, dropout=RATES, dtype=torch.float64)
+    first, second = torch.randn(2, T, B, I, dtype=torch.float64)
+    masks, others = layer.sample_masks(B), layer.sample_masks(B)
+    parameters = list(layer.parameters())
+
+    def gradient(x, m):
+        return torch.autograd.grad(layer(x, masks=m)[0].square().sum(), parameters)
+
+    expected = [a + b for a, b in zip(gradient(first, masks), gradient(second, others))]
+    one, two = layer(first, masks=masks)[0].square().sum(), layer(second, masks=others)[0].square().sum()
+    (one + two).backward(retain_graph=True)
+    for parameter, gradient_ in zip(parameters, expected):
+        torch.testing.assert_close(parameter.grad, gradient_)
+    (one + two).backward()
+    for parameter, gradient_ in zip(parameters, expected):
+        torch.testing.assert_close(parameter.grad, 2 * gradient_)
+
+
+@every_layer
+def test_frozen_weights_and_inputs_without_gradient(make):
+    layer = make(I, H, dropout=RATES)
+    x, masks = torch.randn(T, B, I, requires_grad=True), layer.sample_masks(B)
+    names = [name for name, _ in layer.named_parameters()]
+    full = dict(zip(["x", *names], torch.autograd.grad(layer(x, masks=masks)[0].sum(), [x, *layer.parameters()])))
+    for wanted in ("x", *names):
+        for name, parameter in layer.named_parameters():
+            parameter.requires_grad_(name == wanted)
+        source = x if wanted == "x" else x.detach()
+        target = x if wanted == "x" else layer.get_parameter(wanted)
+        (alone,) = torch.autograd.grad(layer(source, masks=masks)[0].sum(), target)
+        torch.testing.assert_close(alone, full[wanted])
+    for parameter in layer.parameters():
+        parameter.requires_grad_(False)
+    assert not layer(x.detach())[0].requires_grad
+
+
+@every_layer
+def test_second_derivatives_need_the_reference_path(make):
+    x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
+    slow = make(I, H, dropout=RATES, fast=False, dtype=torch.float64)
+    masks = slow.sample_masks(B)
+    (grad,) = torch.autograd.grad(slow(x, masks=masks)[0].sum(), x, create_graph=True)
+    grad.square().sum().backward()
+    assert x.grad.abs().sum() > 0
+    if make is VariationalRNN:
+        return
+    fast = make(I, H, dropout=RATES, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="use fast=False"):
+        torch.autograd.grad(fast(x, masks=masks)[0].sum(), x, create_graph=True)
+
+
+@every_layer
+def test_weights_changed_between_forward_and_backward_are_noticed(make):
+    layer = make(I, H, dropout=RATES)
+    out = layer(torch.randn(T, B, I))[0]
+    with torch.no_grad():
+        layer.weight_hh_l0.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+@every_layer
+def test_inside_a_compiled_model(make):
+    torch.compiler.reset()
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = make(I, H, dropout=RATES), nn.Linear(H, 2)
+
+        def forward(self, x, masks):
+            return self.head(self.layer(2 * x, masks=masks)[0])
+
+    model = Model()
+    compiled = torch.compile(model, backend="aot_eager")
+    x, masks = torch.randn(T, B, I), model.layer.sample_masks(B)
+    expected = torch.autograd.grad(model(x, masks).square().sum(), list(model.parameters()))
+    actual = torch.autograd.grad(compiled(x, masks).square().sum(), list(model.parameters()))
+    for a, b in zip(actual, expected):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(("make", "variant"), EVERY)
+@pytest.mark.parametrize("fast", [True, False])
+def test_meta_device(make, variant, fast):
+    """A tensor made on the wrong device, or a value read from the device, fails here as it would hurt on a GPU."""
+    layer = make(I, H, dropout=VARIANTS[variant], bidirectional=True, fast=fast, device="meta")
+    x = torch.randn(3, B, I, device="meta", requires_grad=True)
+    for masks in (None, layer.sample_masks(B, 3)):
+        out, _ = layer(x, masks=masks)
+        out.sum().backward()
+        assert out.device.type == x.grad.device.type == "meta"
+    layer.eval()(x)
+    with torch.no_grad():
+        layer.eval()(x)
+
+
+def test_a_model_trains():
+    torch.manual_seed(0)
+    embedding, layer, head = WordEmbedding(10, 8, p_E=0.1), VariationalLSTM(8, 16, dropout=0.1), nn.Linear(16, 10)
+    parameters = [p for module in (embedding, layer, head) for p in module.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.02)
+    words = (torch.arange(12).unsqueeze(1) + torch.arange(8)) % 10
+    losses = []
+    for _ in range(60):
+        logits = head(layer(embedding(words[:-1]))[0])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), words[1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("make", "variant"), EVERY)
+def test_cuda_equals_cpu_without_synchronising(make, variant):
+    layer = make(I, H, 2, dropout=VARIANTS[variant], bidirectional=True, dtype=torch.float64)
+    masks = layer.sample_masks(B, T)
+    x = torch.randn(T, B, I, dtype=torch.float64)
+    out = layer(x, masks=masks)[0]
+    expected = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
+    twin, x = copy.deepcopy(layer).cuda(), x.cuda()
+    masks = tuple(type(m)(*(z.cuda() for z in m)) for m in masks)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        twin(x)
+        out_cuda = twin(x, masks=masks)[0]
+        actual = torch.autograd.grad(out_cuda.square().sum(), list(twin.parameters()))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(out_cuda.cpu(), out)
+    for a, b in zip(actual, expected):
+        torch.testing.assert_close(a.cpu(), b)
+
+
+@pytest.mark.cuda
+def test_cuda_fast_path_is_faster_than_the_reference():
+    def seconds(layer):
+        x = torch.randn(35, 20, 650, device="cuda")
+        for _ in range(3):
+            layer(x)[0].sum().backward()
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(10):
+            layer(x)[0].sum().backward()
+        stop.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(stop)
+
+    fast, slow = (VariationalLSTM(650, 650, 2, dropout=RATES, device="cuda", fast=fast) for fast in (True, False))
+    assert seconds(fast) < seconds(slow)

@@ -1,0 +1,229 @@
+"""Drop-in for torch's layers, and the life of a mask."""
+
+import pytest
+import torch
+from conftest import VARIANTS
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, mc_dropout
+
+T, B, I, H = 7, 4, 5, 6
+LAYERS = {VariationalLSTM: nn.LSTM, VariationalGRU: nn.GRU, VariationalRNN: nn.RNN}
+PATHS = [(layer, fast) for layer in LAYERS for fast in (True, False)]
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def flat(value) -> list[torch.Tensor]:
+    """Tensors of nested outputs, packed ones included."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, nn.utils.rnn.PackedSequence):
+        return [value.data, value.batch_sizes, *(i for i in value[2:] if i is not None)]
+    return [tensor for part in value for tensor in flat(part)]
+
+
+def pair(ours, fast: bool = True, dtype: torch.dtype = torch.float64, **options):
+    """Our layer without dropout and torch's with the same weights; state dicts load in both directions."""
+    left, right = ours(I, H, 2, fast=fast, dtype=dtype, **options), LAYERS[ours](I, H, 2, dtype=dtype, **options)
+    left.load_state_dict(right.state_dict())
+    right.load_state_dict(left.state_dict())
+    return left, right
+
+
+def gradients(layer, x, hx) -> list[torch.Tensor]:
+    out = flat(layer(x, hx))
+    inputs = [t for t in flat((x, hx) if hx is not None else x) if t.requires_grad]
+    loss = sum((t * t.detach().sin()).sum() for t in out if t.is_floating_point())
+    return [*out, *torch.autograd.grad(loss, [*inputs, *layer.parameters()])]
+
+
+def compare(left, right, x, hx, dtype) -> None:
+    for a, b in zip(gradients(left, x, hx), gradients(right, x, hx), strict=True):
+        torch.testing.assert_close(a, b, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+def state(layer, *shape, dtype) -> object:
+    tensors = [torch.randn(*shape, dtype=dtype, requires_grad=True) for _ in range(layer.cell.states)]
+    return tuple(tensors) if len(tensors) > 1 else tensors[0]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize(("ours", "fast"), PATHS)
+def test_equals_torch(ours, fast, options, dtype):
+    left, right = pair(ours, fast, dtype, **options)
+    shape = (B, T, I) if left.batch_first else (T, B, I)
+    x = torch.randn(shape, dtype=dtype, requires_grad=True)
+    compare(left, right, x, None, dtype)
+    compare(left, right, x, state(left, 2 * left.directions, B, H, dtype=dtype), dtype)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+@pytest.mark.parametrize(("ours", "fast"), PATHS)
+def test_packed_equals_torch(ours, fast, enforce_sorted, bidirectional):
+    left, right = pair(ours, fast, bidirectional=bidirectional)
+    lengths = torch.tensor([7, 5, 5, 1] if enforce_sorted else [2, 7, 1, 5])
+    x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
+    packed = pack_padded_sequence(x, lengths, enforce_sorted=enforce_sorted)
+    compare(left, right, packed, state(left, 2 * left.directions, B, H, dtype=torch.float64), torch.float64)
+
+
+@pytest.mark.parametrize(("ours", "fast"), PATHS)
+def test_unbatched_equals_torch(ours, fast):
+    for options in ({}, {"batch_first": True, "bidirectional": True}):
+        left, right = pair(ours, fast, **options)
+        x = torch.randn(T, I, dtype=torch.float64, requires_grad=True)
+        compare(left, right, x, None, torch.float64)
+        compare(left, right, x, state(left, 2 * left.directions, H, dtype=torch.float64), torch.float64)
+
+
+def test_relu_rnn_equals_torch():
+    left, right = VariationalRNN(I, H, 1, "relu"), nn.RNN(I, H, 1, "relu")
+    left.load_state_dict(right.state_dict())
+    compare(left, right, torch.randn(T, B, I), None, torch.float32)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("ours", LAYERS)
+def test_packed_equals_padded_under_masks(ours, variant):
+    """Every sequence of a packed batch comes out as if it had been run alone under its own masks."""
+    if VARIANTS[variant].p_c and ours is not VariationalLSTM:
+        pytest.skip("memory dropout is for LSTMs")
+    layer = ours(I, H, 2, dropout=VARIANTS[variant], dtype=torch.float64)
+    lengths = [2, 7, 1, 5]
+    x = torch.randn(T, B, I, dtype=torch.float64)
+    masks = layer.sample_masks(B, T)
+    packed, final = layer(pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False), masks=masks)
+    padded, _ = pad_packed_sequence(packed)
+    for row, length in enumerate(lengths):
+        one = tuple(type(m)(*(row_of(z, row, length) for z in m)) for m in masks)
+        out, last = layer(x[:length, row : row + 1], masks=one)
+        torch.testing.assert_close(padded[:length, row], out[:, 0])
+        assert (padded[length:, row] == 0).all()
+        for packed_state, alone in zip(flat(final), flat(last)):
+            torch.testing.assert_close(packed_state[:, row], alone[:, 0])
+
+
+def row_of(z: torch.Tensor, row: int, length: int) -> torch.Tensor:
+    z = z if z.shape[2] == 1 else z[:, :, row : row + 1]
+    return z if z.shape[0] == 1 else z[:length]
+
+
+@pytest.mark.parametrize(("ours", "fast"), PATHS)
+def test_life_of_a_mask(ours, fast):
+    layer = ours(I, H, 2, dropout=Dropout(p_W=0.3, p_U=0.3, per_gate=True), fast=fast)
+    x = torch.randn(T, B, I)
+    assert not torch.equal(layer(x)[0], layer(x)[0])  # a fresh draw at each call
+    masks = layer.sample_masks(B)
+    assert torch.equal(layer(x, masks=masks)[0], layer(x, masks=masks)[0])
+    reference = ours(I, H, 2)
+    reference.load_state_dict(layer.state_dict())
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    torch.testing.assert_close(layer(x)[0], reference(x)[0])  # the dropout approximation
+    torch.testing.assert_close(layer(x, masks=layer.ones_masks())[0], layer(x)[0])
+    assert not torch.allclose(layer(x, masks=masks)[0], layer(x)[0])  # masks that are given are used in eval too
+    with mc_dropout(layer):
+        assert not torch.equal(layer(x)[0], layer(x)[0])
+    assert torch.equal(layer(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize(("ours", "fast"), PATHS)
+def test_mc_without_dropout_equals_eval(ours, fast):
+    layer = ours(I, H, 2, fast=fast).eval()
+    x = torch.randn(T, B, I)
+    with mc_dropout(layer):
+        mc = layer(x)[0]
+    assert torch.equal(mc, layer(x)[0])
+
+
+@pytest.mark.parametrize("variant", ["tied", "untied", "moon"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_text_in_windows_under_one_mask_equals_the_whole_text(fast, variant):
+    layer = VariationalLSTM(I, H, 2, dropout=VARIANTS[variant], fast=fast, dtype=torch.float64)
+    x = torch.randn(T, B, I, dtype=torch.float64)
+    masks = layer.sample_masks(B)
+    whole, last = layer(x, masks=masks)
+    first, hx = layer(x[:3], masks=masks)
+    second, hx = layer(x[3:], hx, masks=masks)
+    torch.testing.assert_close(torch.cat([first, second]), whole)
+    torch.testing.assert_close(hx, last)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(("ours", "gates"), [(VariationalLSTM, 4), (VariationalGRU, 3), (VariationalRNN, 1)])
+def test_a_dropped_unit_gets_exactly_zero_gradient_through_its_connection(ours, gates, fast):
+    """A dropped input row of one gate: no gradient in that column of W or U, and none into the input."""
+    layer = ours(I, H, dropout=Dropout(p_W=0.5, p_U=0.5, per_gate=True), fast=fast)
+    masks = layer.sample_masks(1)
+    x = torch.randn(T, 1, I, requires_grad=True)
+    layer(x, torch.randn(1, 1, H) if layer.cell.states == 1 else (torch.randn(1, 1, H),) * 2, masks)[0].sum().backward()
+    for weight, z in ((layer.weight_ih_l0, masks[0].z_x), (layer.weight_hh_l0, masks[0].z_h)):
+        unused = (z[0, :, 0] == 0).unsqueeze(1).expand(gates, H, -1).flatten(0, 1)
+        assert unused.any()
+        assert (weight.grad[unused] == 0).all()
+        assert (weight.grad[~unused] != 0).float().mean() > 0.9
+    everywhere = (masks[0].z_x[0, :, 0] == 0).all(dim=0)
+    assert (x.grad[:, 0, everywhere] == 0).all()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_masks_reach_the_backward_pass(fast):
+    """The gradient of x is scaled by the mask, as autograd has it: not the gradient of the unmasked network."""
+    layer = VariationalLSTM(I, H, fast=fast, dtype=torch.float64)
+    masks = layer.ones_masks()[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0, dtype=torch.float64))
+    x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
+    (through_mask,) = torch.autograd.grad(layer(x, masks=masks)[0].sum(), x)
+    scaled = (3 * x).detach().requires_grad_()
+    (plain,) = torch.autograd.grad(layer(scaled)[0].sum(), scaled)
+    torch.testing.assert_close(through_mask, 3 * plain)
+
+
+def test_a_mask_may_have_a_gradient_of_its_own():
+    layer = VariationalLSTM(I, H)
+    z_h = torch.ones(1, 1, B, H, requires_grad=True)
+    layer(torch.randn(T, B, I), masks=layer.ones_masks()[0]._replace(z_h=z_h))[0].sum().backward()
+    assert z_h.grad.abs().sum() > 0
+
+
+def test_known_faults_of_public_packages():
+    """Weights are not overwritten, masks are drawn at each call, nothing is dropped in eval, rows differ."""
+    layer = VariationalLSTM(I, H, 2, dropout=0.5)
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    x = torch.randn(1, 1, I).expand(T, 50, I)
+    out = layer(x)[0]
+    out.sum().backward()
+    assert all(torch.equal(before[name], tensor) for name, tensor in layer.state_dict().items())
+    assert set(before) == set(nn.LSTM(I, H, 2).state_dict())
+    assert len(torch.unique(out[-1].detach(), dim=0)) > 45  # one mask per sequence, not one per batch
+    layer.eval()
+    assert len(torch.unique(layer(x)[0][-1].detach(), dim=0)) < 5
+    assert all(layer.get_parameter(name).grad is not None for name in before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: VariationalLSTM(I, H, proj_size=3), "proj_size=3"),
+        (lambda: VariationalLSTM(I, 0), "hidden_size=0"),
+        (lambda: VariationalLSTM(I, H, gate_activation="relu"), "gate_activation='relu'"),
+        (lambda: VariationalRNN(I, H, nonlinearity="sin"), "nonlinearity='sin'"),
+        (lambda: VariationalLSTM(I, H)(torch.randn(T, B, I + 1)), "6 features"),
+        (lambda: VariationalLSTM(I, H)(torch.randn(T)), "1 axes"),
+        (lambda: VariationalLSTM(I, H)(torch.randn(0, B, I)), "no time steps"),
+        (lambda: VariationalLSTM(I, H)(torch.randn(T, B, I).double()), "float64"),
+        (lambda: VariationalGRU(I, H)(torch.randn(T, B, I), torch.randn(2, B, H)), r"hx has shapes \[\(2, 4, 6\)\]"),
+        (lambda: VariationalLSTM(I, H)(torch.randn(T, B, I), masks=()), "0 masks for 1 layers x 1 directions"),
+        (
+            lambda: VariationalLSTM(I, H)(
+                torch.randn(T, B, I), masks=VariationalLSTM(I, H, dropout=0.5).sample_masks(B + 1)
+            ),
+            r"z_x .* \(1, 1, 5, 5\); expected .* \(7, 4, 4, 5\)",
+        ),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
