@@ -53,11 +53,19 @@ def machine(benchmark: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {info[name]}" for name in names if info.get(name))
 
 
+def share(speeds: Mapping[str, Any], key: str) -> float | None:
+    """Of the limit: the median of paired ratios where the benchmark has it."""
+    paired = speeds.get("ratio_to_limit") or {}
+    if paired.get(key):
+        return paired[key]
+    return speeds[key] / speeds["limit"] if speeds.get(key) and speeds.get("limit") else None
+
+
 def _speed(speeds: Mapping[str, Any], key: str) -> str:
     if not speeds.get(key):
         return DASH
-    share = speeds[key] / speeds["limit"] if speeds.get("limit") else None
-    return f"{speeds[key]:,.0f}" + (f" ({share:.2f})" if share is not None and key != "limit" else "")
+    of_limit = share(speeds, key)
+    return f"{speeds[key]:,.0f}" + (f" ({of_limit:.2f})" if of_limit is not None and key != "limit" else "")
 
 
 def _ratio(speeds: Mapping[str, Any]) -> str:
@@ -74,7 +82,7 @@ def chart(records: Records, folder: Path) -> list[Path]:
             speeds = benchmark[size]
             keys = [key for key in LABELS if key != "limit" and speeds.get(key)]
             colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
-            values = [speeds[key] / speeds["limit"] for key in keys]
+            values = [share(speeds, key) for key in keys]
             axes.barh([LABELS[key] for key in keys], values, color=colours)
             axes.bar_label(axes.containers[0], fmt="%.2f", fontsize=6, padding=2)  # type: ignore[arg-type]
             axes.set(title=f"{size}: {speeds['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))

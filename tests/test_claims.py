@@ -226,7 +226,8 @@ SAME = ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C
 @pytest.mark.parametrize("name", SAME)
 def test_curves_that_are_all_alike_reproduce_nothing(records_of, name: str) -> None:
     runs = BY_ID[name].needs.values()
-    contents = [synthetic.sentiment_run(run, seed, rough=0.001) for run in runs for seed in (1, 2, 3)]
+    rough = 0.0 if name == "C37" else 0.001  # noise may put four values in any order
+    contents = [synthetic.sentiment_run(run, seed, rough=rough) for run in runs for seed in (1, 2, 3)]
     for content in contents:
         content["batches"] = {"train_loss": [0.5] * 100}
     assert judge(BY_ID[name], records_of(contents)).status == NOT_REPRODUCED

@@ -1,5 +1,6 @@
 """experiments/: every artefact of the paper has a file, lists its runs, and draws with and without records."""
 
+import ast
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,8 @@ from varrnn.claims import CLAIMS
 from varrnn.identity import identify
 from varrnn.records import Records, load
 
-FOLDER = Path(__file__).resolve().parent.parent / "experiments"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "experiments"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 DRAWN_IN_FULL = (
     "table1",
@@ -73,6 +75,35 @@ def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
     for claim in CLAIMS:
         if claim.id not in ablations:
             assert {repr(identify(run)) for run in claim.needs.values()} <= listed, claim.id
+
+
+READERS = [
+    *(ROOT / "varrnn" / "claims").glob("*.py"),
+    *(path for path in FOLDER.glob("*.py") if path.stem != "figure1"),
+]
+READERS += [ROOT / "varrnn" / f"{name}.py" for name in ("records", "identity", "artefact", "tables", "plots", "style")]
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
+def test_what_reads_records_never_imports_a_model(path: Path) -> None:
+    allowed = {
+        "artefact",
+        "claims",
+        "config",
+        "errors",
+        "identity",
+        "paper_runs",
+        "plots",
+        "records",
+        "style",
+        "tables",
+    }
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            assert name.split(".")[0] != "torch", name
+            assert not name.startswith("varrnn.") or name.split(".")[1] in allowed, name
 
 
 def test_runs_and_missing(capsys, tmp_path) -> None:
