@@ -77,33 +77,20 @@ def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
             assert {repr(identify(run)) for run in claim.needs.values()} <= listed, claim.id
 
 
-READERS = [
-    *(ROOT / "varrnn" / "claims").glob("*.py"),
-    *(path for path in FOLDER.glob("*.py") if path.stem != "figure1"),
-]
+READERS = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
+READERS += (ROOT / "varrnn" / "claims").glob("*.py")
 READERS += [ROOT / "varrnn" / f"{name}.py" for name in ("records", "identity", "artefact", "tables", "plots", "style")]
 
 
 @pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
 def test_what_reads_records_never_imports_a_model(path: Path) -> None:
-    allowed = {
-        "artefact",
-        "claims",
-        "config",
-        "errors",
-        "identity",
-        "paper_runs",
-        "plots",
-        "records",
-        "style",
-        "tables",
-    }
+    allowed = {"artefact", "claims", "config", "errors", "identity", "paper_runs", "plots", "records", "style"}
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for name in names:
             assert name.split(".")[0] != "torch", name
-            assert not name.startswith("varrnn.") or name.split(".")[1] in allowed, name
+            assert not name.startswith("varrnn.") or name.split(".")[1] in allowed | {"tables"}, name
 
 
 def test_runs_and_missing(capsys, tmp_path) -> None:

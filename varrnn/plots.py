@@ -107,6 +107,11 @@ def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
     band(axes, curve, look.colour)
 
 
+def fold(text: str, width: int) -> list[str]:
+    """Lines of words; overrides stay whole, so that they can be copied."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+
 def empty(axes: Axes, runs: list[Run]) -> None:
     """Say that nothing was run, and which command fills the panel."""
     axes.clear()
@@ -116,8 +121,8 @@ def empty(axes: Axes, runs: list[Run]) -> None:
     text = needed[0] if needed else ""
     if len(needed) > 1:
         text += f"\n(and {len(needed) - 1} more)"
-    width = 50 if len(axes.figure.axes) == 1 else 32  # letters that fit into a panel
-    lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width, break_on_hyphens=False)]
+    width = 52 if len(axes.figure.axes) < 3 else 38  # letters that fit into a panel
+    lines = [line for part in text.split("\n") for line in fold(part, width)]
     place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
     axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **place)
     axes.text(0.5, 0.66, "\n".join(lines), fontsize=5.5, family="monospace", **place)
