@@ -22,11 +22,11 @@ def test_impossible_probabilities_are_refused(name, p):
 
 
 def test_wrong_types_are_refused():
-    with pytest.raises(TypeError, match="p_W='0.5'"):
+    with pytest.raises(TypeError, match=r"p_W='0\.5'"):
         Dropout(p_W="0.5")
     with pytest.raises(TypeError, match="per_gate=1"):
         Dropout(per_gate=1)
-    with pytest.raises(ValueError, match="dropout=1.0"):
+    with pytest.raises(ValueError, match=r"dropout=1\.0"):
         VariationalLSTM(I, H, dropout=1.0)
 
 
