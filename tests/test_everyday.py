@@ -15,8 +15,6 @@ T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
 RATES = Dropout.variational(p_W=0.3, p_U=0.3, tied=False)
 EVERY = [(layer, v) for layer in LAYERS for v in VARIANTS if not VARIANTS[v].p_c or layer is LAYERS[0]]
-    (layer, variant) for layer in LAYERS for variant in VARIANTS if not VARIANTS[variant].p_c or layer is LAYERS[0]
-]
 
 every_layer = pytest.mark.parametrize("make", LAYERS)
 
