@@ -1,0 +1,94 @@
+"""Records: matched to the runs that artefacts need; commands that ask for the missing ones; statistics of curves."""
+
+import numpy as np
+import pytest
+import synthetic_records as synthetic
+
+from varrnn.claims import CLAIMS
+from varrnn.claims.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
+from varrnn.errors import UserError
+from varrnn.identity import identify
+from varrnn.paper_runs import command, commands, language_model
+from varrnn.records import load
+
+BY_ID = {claim.id: claim for claim in CLAIMS}
+
+
+@pytest.fixture
+def records_of(tmp_path):
+    """Records as they come from files."""
+    return lambda contents: load(synthetic.save(contents, tmp_path / "records"))
+
+
+def test_every_needed_run_can_be_composed() -> None:
+    for run in {run for claim in CLAIMS for run in claim.needs.values()}:
+        identity = identify(run)
+        assert f"model={identity.choices['model']}" in run
+
+
+@pytest.mark.parametrize("run", [BY_ID["C36b"].needs["1e-4"], BY_ID["C21"].needs["tokens"], BY_ID["C8"].needs["none"]])
+def test_identity_is_what_run_py_composes(run) -> None:
+    from varrnn import config
+
+    composed = config.compose(list(run))
+    assert identify(run).options == config.identity(composed) and identify(run).choices == config.choices(composed)
+
+
+def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
+    runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)}
+    levels = {0.15: (104.0, 90.0), 0.25: (101.0, 97.0), 0.35: (102.0, 91.0)}  # (valid, test)
+    records = records_of([synthetic.language_run(runs[p], 1, *levels[p]) for p in runs])
+    assert records.chosen(language_model("small", "naive")).mean("test_ppl") == 97.0
+
+
+def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
+    run = BY_ID["C26"].needs["naive"]
+    runs = {epochs: (*run, f"optim.epochs={epochs}") for epochs in (120, 40)}
+    records = records_of([synthetic.sentiment_run(runs[epochs], 1, epochs) for epochs in runs])
+    assert records.group(run).epochs == 120 and len(records.group(run)) == 1
+
+
+def test_another_horizon_is_another_language_model(records_of) -> None:
+    run = language_model("medium", "naive")
+    records = records_of([synthetic.language_run((*run, "optim.epochs=5"), 1, 120.0, 118.0, epochs=5)])
+    assert len(records.group(run)) == 0 and records.missing(run) == (1, 2, 3)
+
+
+def test_commands_join_what_differs_in_one_place() -> None:
+    runs = [language_model(size, model) for size in ("medium", "large") for model in ("naive", "none")]
+    joined = commands((run, (1, 2)) for run in runs)
+    assert joined == ["python run.py -m experiment=ptb_medium,ptb_large model=naive,none seed=1,2"]
+    assert command(("task=ptb",), [1]) == "python run.py task=ptb seed=1"
+
+
+def test_commands_do_not_invent_runs() -> None:
+    runs = [("a=1", "b=1"), ("a=2", "b=2"), ("a=2", "b=3")]
+    assert len(commands((run, (1,)) for run in runs)) == 2
+
+
+def test_statistics() -> None:
+    epochs, values = np.arange(1, 21), np.array([5.0] * 10 + [1.0] + [2.0] * 7 + [3.0, 4.0])
+    assert final(epochs, values, 20) == 3.5 and gap(epochs, values, 20) == 2.5
+    assert spearman([1, 2, 3, 4], [10, 20, 30, 25]) == pytest.approx(0.8)
+    assert np.isnan(spearman([1, 2], [3, 3]))
+    assert kendall([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
+    assert pooled_sd([[1, 3], [10, 12]]) == pytest.approx(np.sqrt(2)) and pooled_sd([[1], [2]]) == 0
+    assert median_filter(np.array([0.0, 9.0, 0.0, 0.0, 0.0])).max() < 9
+    assert bump(np.array([5, 4, 3, 2, 2, 2, 4, 5, 5, 4, 3, 1, 1, 1], dtype=float)) == pytest.approx(3, abs=1)
+    assert bump(np.arange(10.0)[::-1]) <= 0
+
+
+def test_roughness_counts_neighbours_only() -> None:
+    epochs = np.array([4, 5, 6, 7, 8, 13, 18])
+    assert roughness(epochs, np.array([9.0, 0.0, 1.0, 0.0, 1.0, 100.0, 0.0])) == pytest.approx(
+        np.std([1, -1, 1], ddof=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "not valid JSON"), ('{"schema": 2}', "schema is 2"), ('{"schema": 1}', "no choices")]
+)
+def test_a_broken_record_is_an_error(tmp_path, text: str, message: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path)
