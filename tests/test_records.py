@@ -85,6 +85,11 @@ def test_roughness_counts_neighbours_only() -> None:
     )
 
 
+def test_a_mistyped_folder_is_an_error(tmp_path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        load(tmp_path / "nowhere")
+
+
 @pytest.mark.parametrize(
     ("text", "message"), [("{", "not valid JSON"), ('{"schema": 2}', "schema is 2"), ('{"schema": 1}', "no choices")]
 )

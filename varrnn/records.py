@@ -192,6 +192,8 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 def load(folder: Path | str = RECORDS) -> Records:
     """Every record below a folder; a broken file is an error, not a silent gap."""
+    if not Path(folder).is_dir() and Path(folder) != RECORDS:
+        raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
     runs, ensembles, benchmarks = [], [], []
     for path in sorted(Path(folder).rglob("*.json")):
         content = _read(path)
