@@ -47,9 +47,8 @@ class Interrupts:
         signum = self.asked
         assert signum is not None
         before = self.previous.get(signum)
-        self.__exit__()
         if not callable(before) or before is signal.default_int_handler:
+            self.__exit__()
             raise Stopped(signum, message)
         self.asked = None
-        before(signum, None)
-        self.__enter__()
+        before(signum, None)  # our handlers stay meanwhile: Slurm may send a signal twice, and this must not run twice
