@@ -25,7 +25,7 @@ class SGD:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], clip: float, weight_decay: float) -> None:
-        self.parameters = list(parameters)
+        self.parameters: list[Tensor] = list(parameters)
         self.clip, self.weight_decay = clip, weight_decay
 
     @torch.no_grad()

@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 class Task(Protocol):
-    """What the training loop asks of a task."""
+    """What the training loop asks of a task; `model` is always the network that the task itself has made."""
 
     name: str
     sha256: str  # of the data
@@ -41,21 +41,19 @@ class Task(Protocol):
     def words(self, update: int) -> int:
         """How many words an update reads, for words per second."""
 
-    def loss(
-        self, model: SequenceModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
-    ) -> Step:
+    def loss(self, model: Any, epoch: int, update: int, state: Any, generator: torch.Generator | None) -> Step:
         """The loss of one update, with masks drawn from the generator."""
 
     def train_metrics(self, mean_measured: float) -> Numbers:
         """The epoch's mean of `measured` in the task's own words."""
 
-    def epoch_metrics(self, model: SequenceModel, epoch: int) -> Numbers:
+    def epoch_metrics(self, model: Any, epoch: int) -> Numbers:
         """What is measured at the end of every epoch. A metric that is due only now and then is left out elsewhere."""
 
-    def final_metrics(self, model: SequenceModel) -> Numbers:
+    def final_metrics(self, model: Any) -> Numbers:
         """What is measured once, on the last and on the best epoch's parameters."""
 
-    def mc(self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
+    def mc(self, model: Any, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
         """MC dropout: metrics, and further entries of the summary. May stop and go on through a file in `folder`."""
 
     def reference_metrics(self) -> Numbers:

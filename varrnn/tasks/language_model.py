@@ -58,7 +58,7 @@ class LanguageModelTask:
         """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
         chosen = config.model
         dropout = Dropout(chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y, chosen.per_step, chosen.per_gate)
-        options = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
+        options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
         size = config.size
         model = SequenceModel(
             self.num_words, size.units, size.layers, self.num_words, dropout, config.cell, chosen.word_tokens, **options

@@ -19,8 +19,19 @@ class SentimentModel(SequenceModel):
     ``retain``: masks of 0 and 1, and the factor 1 - p in the dropout approximation, instead of inverted scaling.
     """
 
-    def __init__(self, *sizes: Any, shared_words: bool = False, retain: bool = False, **options: Any) -> None:
-        super().__init__(*sizes, last_only=True, **options)
+    def __init__(
+        self,
+        num_words: int,
+        units: int,
+        layers: int,
+        dropout: Dropout,
+        cell: str = "lstm",
+        word_tokens: bool = False,
+        shared_words: bool = False,
+        retain: bool = False,
+        **layer_options: Any,
+    ) -> None:
+        super().__init__(num_words, units, layers, 1, dropout, cell, word_tokens, last_only=True, **layer_options)
         self.shared_words, self.retain = shared_words, retain
 
     def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
@@ -68,12 +79,10 @@ def build(config: schema.Config, num_words: int) -> SentimentModel:
     assert isinstance(task, schema.Sentiment)
     per_gate = chosen.per_gate or (chosen.per_step and task.untied_naive)
     dropout = Dropout(chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y, chosen.per_step, per_gate)
-    model = SentimentModel(
-        *(num_words, size.units, size.layers, 1, dropout, config.cell, chosen.word_tokens),
-        shared_words=task.word_mask == "minibatch",
-        retain=task.scaling == "retain",
-        **_layer_options(config, task),
-    )
+    shared_words, retain = task.word_mask == "minibatch", task.scaling == "retain"
+    sizes = (num_words, size.units, size.layers)
+    options = _layer_options(config, task)
+    model = SentimentModel(*sizes, dropout, config.cell, chosen.word_tokens, shared_words, retain, **options)
     initialise(model, size.init, task.recurrent_gain, config.seed)
     return model
 
