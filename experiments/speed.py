@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from varrnn.artefact import Artefact, main
+from varrnn.claims.other_evidence import untied_to_tied
 from varrnn.plots import figure
 from varrnn.records import Records
 from varrnn.style import REFERENCE, VARIANTS
@@ -40,8 +41,7 @@ def table(records: Records) -> Table:
         [[label, *(_speed(benchmark[size], key) for size in sizes)] for key, label in LABELS.items()] if sizes else []
     )
     if sizes:
-        rows.append(["**untied / tied, ours**", *(_ratio(benchmark[size]) for size in sizes)])
-        rows.append(["untied / tied, paper", *(f"{PAPER[size]:.2f}" if size in PAPER else DASH for size in sizes)])
+        rows += ratios(benchmark, sizes)
     note = f"{NOTE} Measured on: {machine(benchmark)}." if sizes else f"Not run: `{COMMAND}`."
     return Table("speed", "Words per second", ("", *sizes), rows, note)
 
@@ -53,25 +53,37 @@ def machine(benchmark: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {info[name]}" for name in names if info.get(name))
 
 
-def share(speeds: Mapping[str, Any], key: str) -> float | None:
-    """Of the limit: the median of paired ratios where the benchmark has it."""
-    paired = speeds.get("ratio_to_limit") or {}
+def share(speeds: Mapping[str, Any], key: str, of: str = "limit") -> float | None:
+    """Of the limit, or of nn.LSTM: the median of paired ratios where the benchmark has it."""
+    paired = speeds.get(f"ratio_to_{of}") or {}
     if paired.get(key):
         return paired[key]
-    return speeds[key] / speeds["limit"] if speeds.get(key) and speeds.get("limit") else None
+    return speeds[key] / speeds[of] if speeds.get(key) and speeds.get(of) else None
 
 
 def _speed(speeds: Mapping[str, Any], key: str) -> str:
+    """ "1,400 (0.85)": words per second, and the share of the limit."""
     if not speeds.get(key):
         return DASH
     of_limit = share(speeds, key)
     return f"{speeds[key]:,.0f}" + (f" ({of_limit:.2f})" if of_limit is not None and key != "limit" else "")
 
 
-def _ratio(speeds: Mapping[str, Any]) -> str:
-    if not speeds.get("variational_tied") or not speeds.get("variational_untied"):
-        return DASH
-    return f"**{speeds['variational_untied'] / speeds['variational_tied']:.2f}**"
+def _number(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}"
+
+
+def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
+    """The rows below the words per second."""
+    ours = [untied_to_tied(benchmark[size]) for size in sizes]
+    to_torch = [share(benchmark[size], "variational_untied", "nn_lstm") for size in sizes]
+    mc = [(benchmark[size].get("mc") or {}).get("ratio") for size in sizes]
+    return [
+        ["**untied / tied, ours**", *(f"**{_number(ratio)}**" for ratio in ours)],
+        ["untied / tied, paper", *(_number(PAPER.get(size)) for size in sizes)],
+        ["variational untied / nn.LSTM", *map(_number, to_torch)],
+        ["MC evaluation, batched / one at a time", *(DASH if ratio is None else f"{ratio:.1f}" for ratio in mc)],
+    ]
 
 
 def chart(records: Records, folder: Path) -> list[Path]:
@@ -85,7 +97,7 @@ def chart(records: Records, folder: Path) -> list[Path]:
             values = [share(speeds, key) for key in keys]
             axes.barh([LABELS[key] for key in keys], values, color=colours)
             axes.bar_label(axes.containers[0], fmt="%.2f", fontsize=6, padding=2)  # type: ignore[arg-type]
-            axes.set(title=f"{size}: {speeds['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
+            axes.set(title=f"{size}\nlimit {speeds['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
             axes.grid(False, axis="y")
             axes.invert_yaxis()
             if axes is not panels[0]:

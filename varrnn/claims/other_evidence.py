@@ -72,12 +72,22 @@ def on_cuda(benchmark: Mapping[str, Any]) -> bool:
     return bool(machine.get("gpu")) or str(machine.get("device", "cpu")).startswith("cuda")
 
 
+def untied_to_tied(speed: Mapping[str, Any]) -> float | None:
+    """Words per second of ours, untied / tied: the median of paired ratios where the benchmark has it."""
+    if speed.get("untied_to_tied"):
+        return speed["untied_to_tied"]
+    tied, untied = speed.get("variational_tied"), speed.get("variational_untied")
+    return untied / tied if tied and untied else None
+
+
 def loop_speed(records: Records) -> Verdict:
     """C22: the paper's four small products against one; a matter of GPU kernels."""
-    found = list(speeds(records))
-    how = ("python scripts/benchmark.py --size all --json results/records/benchmark/GPU.json  (on a CUDA machine)",)
-    gpu = {size: s["loop_tied"] / s["loop_untied"] for size, s, b in found if on_cuda(b) and s.get("loop_untied")}
-    cpu = {size: s["loop_tied"] / s["loop_untied"] for size, s, b in found if not on_cuda(b) and s.get("loop_untied")}
+    how = ("python scripts/benchmark.py --device cuda --json results/records/benchmark/GPU.json",)
+    found = [
+        (size, s["loop_tied"] / s["loop_untied"], on_cuda(b)) for size, s, b in speeds(records) if s.get("loop_untied")
+    ]
+    gpu = {size: ratio for size, ratio, cuda in found if cuda}
+    cpu = {size: ratio for size, ratio, cuda in found if not cuda}
     text = ", ".join(f"{size} {ratio:.2f}" for size, ratio in (gpu or cpu).items())
     if gpu:
         agrees = all(ratio >= 1.4 for ratio in gpu.values())
@@ -89,10 +99,8 @@ def loop_speed(records: Records) -> Verdict:
 
 def our_speed(records: Records) -> Verdict:
     """C22's companion: with a batched product over the gates untied is as fast as tied."""
-    ratios = {}
-    for size, speed, _ in speeds(records):
-        if speed.get("variational_tied") and speed.get("variational_untied"):
-            ratios[size] = speed["variational_untied"] / speed["variational_tied"]
+    found = {size: untied_to_tied(speed) for size, speed, _ in speeds(records)}
+    ratios = {size: ratio for size, ratio in found.items() if ratio is not None}
     if not ratios:
         how = "python scripts/benchmark.py --size all --json results/records/benchmark/NAME.json"
         return Verdict(NOT_RUN, commands=(how,))
