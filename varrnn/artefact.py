@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,9 @@ def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for figures/ and tables/ (results)")
     options = parser.parse_args(arguments)
     try:
-        print("\n".join(_answer(artefact, options)))
+        print("\n".join(_answer(artefact, options)), flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except UserError as error:
         sys.exit(f"error: {error}")
 
