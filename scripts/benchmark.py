@@ -1,0 +1,176 @@
+"""Words per second of every variant beside nn.LSTM, the usual autograd loop, and the matrix products alone.
+
+    python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE] [--quick]
+
+All candidates run interleaved in ONE process, one step each per round; ratios are medians of paired ratios within a
+round, so that a busy machine disturbs them little. Compare within one table only.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from varrnn import allocator, results, speed
+
+LABELS = {
+    "limit": "matrix products alone (limit)",
+    "nn_lstm": "nn.LSTM, ordinary dropout",
+    "loop_tied": "autograd loop, tied",
+    "loop_untied": "autograd loop, untied",
+    "variational_tied": "ours, variational tied",
+    "variational_untied": "ours, variational untied",
+    "naive": "ours, naive",
+    "moon": "ours, Moon et al.",
+}
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+SECONDS, MOST_ROUNDS = 60.0, 40  # per size
+MC_ROWS = 100
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="all", choices=[*speed.SHAPES, "all"])
+    parser.add_argument("--json", type=Path, help="write all numbers to this file")
+    parser.add_argument("--chart", type=Path, help="write the bar chart to this file (beside the JSON by default)")
+    parser.add_argument("--quick", action="store_true", help="three rounds per size: a look, not a measurement")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size, at least three rounds")
+    parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for one thread on a busy machine")
+    return parser.parse_args()
+
+
+class Timer:
+    """Durations of interleaved candidates; a GPU is waited for."""
+
+    def __init__(self, clock: str, device: torch.device, limit: float) -> None:
+        self.clock, self.device, self.limit = CLOCKS[clock], device, limit
+
+    def seconds(self, step: speed.Step) -> float:
+        start = self.clock()
+        step()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return self.clock() - start
+
+    def interleaved(self, steps: dict[str, speed.Step], share: float = 1.0) -> dict[str, list[float]]:
+        """Durations by candidate, one of each per round, after one round to warm up."""
+        for step in steps.values():
+            step()
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        start, rounds = time.perf_counter(), 0
+        while rounds < 3 or (rounds < MOST_ROUNDS and time.perf_counter() - start < share * self.limit):
+            for name, step in steps.items():
+                times[name].append(self.seconds(step))
+            rounds += 1
+        return times
+
+
+def paired(times: dict[str, list[float]], to: str) -> dict[str, float]:
+    """How fast each candidate is as a share of another: the median over rounds."""
+    return {name: statistics.median(b / a for a, b in zip(own, times[to])) for name, own in times.items()}
+
+
+def spread(values: list[float]) -> float:
+    """Half the distance between the quartiles, as a share of the median."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return (high - low) / 2 / middle
+
+
+def measure(name: str, timer: Timer) -> dict[str, Any]:
+    """All numbers of one size."""
+    shape = speed.SHAPES[name]
+    times = timer.interleaved(speed.candidates(shape, timer.device))
+    words = shape.steps * shape.batch
+    found: dict[str, Any] = {key: words / statistics.median(own) for key, own in times.items()}
+    found["ratio_to_limit"] = paired(times, "limit")
+    found["ratio_to_nn_lstm"] = paired(times, "nn_lstm")
+    found["ratio_to_loop_tied"] = paired(times, "loop_tied")
+    found["untied_to_tied"] = paired(times, "variational_tied")["variational_untied"]
+    found["spread"] = {key: spread(own) for key, own in times.items()}
+    found["rounds"] = len(times["limit"])
+    tied = speed.ours(shape, speed.variants(shape)["variational_tied"])
+    found["saved_mb"] = {"nn_lstm": speed.saved_mb(speed.TorchModel(shape), shape), "ours": speed.saved_mb(tied, shape)}
+    if not shape.last_only:
+        found["mc"] = measure_mc(shape, timer)
+    return found
+
+
+def measure_mc(shape: speed.Shape, timer: Timer) -> dict[str, float]:
+    """Words x samples per second of MC evaluation, sequential and batched."""
+    candidates = speed.mc_candidates(shape, timer.device, MC_ROWS)
+    times = timer.interleaved({name: step for name, (step, _) in candidates.items()}, share=0.3)
+    rates = {name: candidates[name][1] / statistics.median(own) for name, own in times.items()}
+    return {**rates, "ratio": rates["batched"] / rates["sequential"], "rows": MC_ROWS}
+
+
+def table(name: str, found: dict[str, Any]) -> str:
+    lines = [f"\n{name} ({found['rounds']} rounds)".ljust(34) + "words/s   of limit   of nn.LSTM   spread"]
+    for key, label in LABELS.items():
+        of_limit, of_torch = found["ratio_to_limit"][key], found["ratio_to_nn_lstm"][key]
+        lines.append(f"{label:31}{found[key]:9,.0f}{of_limit:11.2f}{of_torch:13.2f}{found['spread'][key]:8.0%}")
+    lines.append(f"untied / tied {found['untied_to_tied']:.2f}; kept for backward {found['saved_mb']['ours']:.0f} MB")
+    lines[-1] += f" (nn.LSTM {found['saved_mb']['nn_lstm']:.0f} MB)"
+    if "mc" in found:
+        mc = found["mc"]
+        lines.append(
+            f"MC, words x samples/s: {mc['sequential']:,.0f} one at a time, {mc['batched']:,.0f} in rows of "
+            f"{mc['rows']}: {mc['ratio']:.1f} times"
+        )
+    return "\n".join(lines)
+
+
+def chart(record: dict[str, Any], file: Path) -> None:
+    """Bars of words per second as shares of the limit, a panel per size."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    from varrnn.style import RC, REFERENCE, VARIANTS
+
+    sizes = [name for name in speed.SHAPES if name in record]
+    keys = [key for key in LABELS if key != "limit"]
+    colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
+    with pyplot.rc_context(RC):
+        figure, panels = pyplot.subplots(1, len(sizes), figsize=(2 + 2.2 * len(sizes), 2.4), sharey=True, squeeze=False)
+        for axes, name in zip(panels[0], sizes):
+            shares = record[name]["ratio_to_limit"]
+            bars = axes.barh([LABELS[key] for key in keys], [shares[key] for key in keys], color=colours)
+            axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=6)
+            axes.set(title=f"{name}: {record[name]['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
+        panels[0][0].invert_yaxis()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file)
+        pyplot.close(figure)
+
+
+def main() -> None:
+    chosen = arguments()
+    allocator.keep_buffers()
+    device = torch.device(chosen.device)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    torch.manual_seed(0)
+    machine = {**results.hardware(device), "torch": torch.__version__, "clock": chosen.clock}
+    print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
+    record: dict[str, Any] = {"machine": machine}
+    timer = Timer(chosen.clock, device, 0.0 if chosen.quick else chosen.seconds)
+    for name in speed.SHAPES if chosen.size == "all" else [chosen.size]:
+        record[name] = measure(name, timer)
+        print(table(name, record[name]), flush=True)
+    if chosen.json:
+        chosen.json.parent.mkdir(parents=True, exist_ok=True)
+        chosen.json.write_text(json.dumps(record, indent=1) + "\n")
+    file = chosen.chart or (chosen.json or Path("benchmark.json")).with_suffix(".png")
+    chart(record, file)
+    print(f"\n{file}")
+
+
+if __name__ == "__main__":
+    main()
