@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli
+from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli, is_ones
 from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
 
@@ -95,10 +95,10 @@ class SequenceModel(MaskedModule):
 
 
 def join_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
-    """Samples side by side: the masks of several draws as the rows of one batch. Ones stay shared."""
+    """Samples side by side: the masks of several draws as the rows of one batch. Masks of ones stay shared."""
 
     def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
-        return tensors[0] if tensors[0].shape[-1] == 1 and tensors[0].dim() != 2 else torch.cat(list(tensors), axis)
+        return tensors[0] if is_ones(tensors[0]) else torch.cat(list(tensors), axis)
 
     layers = tuple(Masks(*(join(kind, 2) for kind in zip(*masks))) for masks in zip(*(part.layers for part in parts)))
     word_axis = 0 if parts[0].words.dim() == 2 else 1
