@@ -50,7 +50,7 @@ def draw(summaries: dict, file: Path) -> Path:
         history, style = summary["history"], VARIANTS[model]
         axis.plot(history["epoch"], history["valid_ppl"], color=style.colour, label=f"{style.label}, validation")
         axis.plot(history["epoch"], history["train_ppl"], color=style.colour, linestyle=":", label="… training")
-    axis.set(xlabel="epoch", ylabel="perplexity", yscale="log", title="Only the variational model does not overfit")
+    axis.set(xlabel="epoch", ylabel="perplexity", yscale="log", title="Learning curves on the built-in corpus")
     axis.legend(fontsize=8)
     figure.savefig(file, dpi=150)
     return file
