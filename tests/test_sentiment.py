@@ -248,3 +248,18 @@ def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str,
     assert task.reference_metrics()["constant_rmse"] == pytest.approx(0.19146, abs=1e-5)
     assert task.reference_metrics()["ridge_rmse"] == pytest.approx(0.152, abs=1e-3)
     assert sum(p.numel() for p in task.model(made).parameters() if p.requires_grad) == parameters
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("protocol", ["paper", "authors_code"])
+def test_a_gpu_computes_the_same(tmp_path: Path, protocol: str):
+    made = compose(tmp_path, f"protocol={protocol}")
+    gpu = torch.device("cuda")
+    here, there = SentimentTask.load(made, CPU), SentimentTask.load(made, gpu)
+    expected = approximation(here.model(made).eval(), here.x)
+    found = approximation(there.model(made).eval(), there.x)
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+    trainer = train.Trainer(there, there.model(made), made, tmp_path, None, gpu)  # type: ignore[arg-type]
+    draws = seeds.generator(gpu, seeds.MASKS, 1)
+    assert math.isfinite(float(trainer.update(1, 0, None, 0.001, draws)[0].measured))
+    assert monte_carlo(there.model(made).eval(), there.test.x, 3, (1,)).shape == (3, len(there.test.x))
