@@ -4,7 +4,7 @@ import difflib
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
 def _task_class(saved: Any) -> type[schema.Task]:
     """The task's dataclass: the one whose options are those that were saved."""
     names = set(saved.task)
-    fits = [task for task in schema.TASKS.values() if names <= set(task.__dataclass_fields__)]
+    fits = [task for task in schema.TASKS.values() if names <= {field.name for field in fields(task)}]
     if not fits:
         raise UserError(f"config.yaml: no task has the options {', '.join(sorted(names))}")
     return fits[0]
