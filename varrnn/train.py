@@ -179,8 +179,8 @@ class Trainer:
     def save(self) -> None:
         """Everything that the next start needs; the log is rewritten from the same history."""
         now = self.progress
-        state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "progress": vars(now)}
-        state |= {"threads": torch.get_num_threads(), "data": self.task.sha256}
+        state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+        state |= {"progress": vars(now), "threads": torch.get_num_threads(), "data": self.task.sha256}
         checkpoint.save(state, self.folder / CHECKPOINT)
         names = list(now.history)
         rows = [",".join(names)]
