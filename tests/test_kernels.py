@@ -54,7 +54,7 @@ def assert_equal(left: list[Tensor], right: list[Tensor], tolerance: float) -> N
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
     monkeypatch.setattr(products, "ROWS", rows)
-    monkeypatch.setattr(products, "PACK_SIZE", pack)
+    monkeypatch.setattr(products, "LARGE", pack)
     fast, slow = twins(cell, variant, dtype)
     masks = fast.sample_masks(B, T)
     x, state = problem(fast, dtype)

@@ -104,6 +104,7 @@ class Products:
         one = ones(device=device)
         self.forth = Recurrence(self.w_hh, one, 4, shape.steps)
         self.back = Recurrence(self.w_hh, one, 4, shape.steps, backwards=True)
+        self.buffer = torch.empty_like(self.d)
         self.out = torch.randn(shape.outputs, size, device=device)
         read = shape.batch if shape.last_only else rows
         self.read, self.d_out = self.x[:read], torch.randn(read, shape.outputs, device=device)
@@ -111,7 +112,7 @@ class Products:
     def __call__(self) -> None:
         batch, gradient = self.shape.batch, GateGradient(self.d, 4)
         for _ in range(self.shape.layers):
-            a = project(self.x, self.w_ih, None, 4)
+            a = project(self.x, self.w_ih, None, 4, out=self.buffer)
             for t in range(self.shape.steps):
                 self.forth.add(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
             for t in range(self.shape.steps):

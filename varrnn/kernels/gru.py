@@ -109,9 +109,13 @@ def forward(
     bias = input_bias(w, reset_after)
     bias_q = x.new_zeros(size) if w.b_hh is None else w.b_hh[2 * size :]
     recur = Recurrences(w, masks.z_h, steps, reset_after)
+    pieces = chunks(steps, batch)
+    buffer = x.new_empty(pieces[0][1], batch, 3 * size)
     h_prev = h0
-    for start, stop in chunks(steps, batch):
-        a = project(operand(x[start:stop], over(masks.z_x, start, stop)), w.w_ih, bias, 3).view(-1, batch, 3 * size)
+    for start, stop in pieces:
+        masked = operand(x[start:stop], over(masks.z_x, start, stop))
+        scratch = buffer[: stop - start]
+        a = project(masked, w.w_ih, bias, 3, out=scratch.view(-1, 3 * size)).view_as(scratch)
         rests = torch.empty_like(h[start:stop]).copy_(bias_q) if reset_after else a[..., 2 * size :]
         history = (gates[start:stop], h[start:stop], rests if q is None else q[start:stop])
         h_prev = run_steps(a, rests, start, history, h_prev, recur)

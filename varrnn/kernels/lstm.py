@@ -11,7 +11,7 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
-from varrnn.kernels.pointwise import before, sigmoid_backward, tanh, tanh_backward
+from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
 from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 
 
@@ -63,15 +63,17 @@ def forward(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: b
     steps, batch, _ = x.shape
     size = w.w_hh.shape[1]
     h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
-    gates = x.new_empty(steps, batch, 4 * size) if keep else x.new_empty(1, batch, 4 * size).expand(steps, -1, -1)
+    pieces = chunks(steps, batch)
+    gates = x.new_empty(steps if keep else pieces[0][1], batch, 4 * size)
     bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
     recur = Recurrence(w.w_hh, masks.z_h, 4, steps)
     memory = Memory(masks.z_c)
     state = (h0, c0)
-    for start, stop in chunks(steps, batch):
-        a = project(operand(x[start:stop], over(masks.z_x, start, stop)), w.w_ih, bias, 4)
-        history = (gates[start:stop], h[start:stop], c[start:stop])
-        state = run_steps(a.view(stop - start, batch, -1), start, history, state, recur, memory)
+    for start, stop in pieces:
+        chunk = gates[start:stop] if keep else gates[: stop - start]
+        masked = operand(x[start:stop], over(masks.z_x, start, stop))
+        a = project(masked, w.w_ih, bias, 4, out=chunk.view(-1, 4 * size)).view_as(chunk)
+        state = run_steps(a, start, (chunk, h[start:stop], c[start:stop]), state, recur, memory)
     return h, c, gates
 
 
@@ -83,7 +85,7 @@ def run_steps(
     recur: Recurrence,
     memory: "Memory",
 ) -> tuple[Tensor, Tensor]:
-    """The steps of one chunk from its input products a (k, B, 4H); fills gates, h and c."""
+    """The steps of one chunk from its input products a (k, B, 4H); fills gates (perhaps a itself), h and c."""
     gates, h, c = history
     h_prev, c_prev = state
     size = h.shape[-1]
@@ -91,8 +93,7 @@ def run_steps(
     views = (a, gates, *gates.unflatten(-1, (4, size)).unbind(2), h, c)
     for t, (a_t, gates_t, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.unbind(0) for view in views)), start):
         a_t = recur.add(a_t, h_prev, t)
-        torch.sigmoid(a_t, out=gates_t)
-        tanh(a_t[:, 2 * size : 3 * size], out=g)
+        activate(a_t, a_t[:, 2 * size : 3 * size], gates_t, g)
         torch.mul(i, g, out=c_t).addcmul_(f, c_prev)
         memory.mask(c_t, t)
         torch.mul(o, tanh(c_t, out=tanh_c), out=h_t)

@@ -4,6 +4,7 @@ Shapes: k steps of B rows make k*B rows; gates lie side by side in a row, (rows,
 matrix product and its backward sums over the gates by itself. Untied products use a view with the gate axis in front.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -15,8 +16,8 @@ from varrnn.dropout import is_ones
 # the cache between the product and the pointwise work.
 ROWS = 1024
 
-# Packing U pays off from about this size and number of steps on; below, the plain product is as fast.
-PACK_SIZE, PACK_STEPS = 256, 8
+# oneDNN's products, and packing U for them, pay off from about this many units and steps on.
+LARGE, PACK_STEPS = 256, 8
 
 _ONEDNN = torch.backends.mkldnn.is_available() and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
@@ -33,6 +34,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if onednn(x):
         return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
     return torch.nn.functional.linear(x, weight, bias)
+
+
+def large(x: Tensor) -> bool:
+    """Whether oneDNN is worth its copies for products with x (..., units); below, plain products are faster."""
+    return onednn(x) and x.shape[-1] >= LARGE
 
 
 def chunks(steps: int, batch_size: int) -> list[tuple[int, int]]:
@@ -62,14 +68,29 @@ def by_gate(rows: Tensor, gates: int) -> Tensor:
     return rows.view(rows.shape[0], gates, -1).transpose(0, 1)
 
 
-def project(x: Tensor, weight: Tensor, bias: Tensor | None, gates: int) -> Tensor:
-    """x W^T + b as rows (n, G*H) for an operand x, tied (n, I) or untied (G, n, I)."""
+def masked_sum(parts: Sequence[Tensor], masks: Sequence[Tensor], out: Tensor) -> Tensor:
+    """The sum over gates of part o mask, into ``out``, which may be the first part."""
+    torch.mul(parts[0], masks[0], out=out)
+    for part, mask in zip(parts[1:], masks[1:]):
+        out.addcmul_(part, mask)
+    return out
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None, gates: int, out: Tensor) -> Tensor:
+    """x W^T + b as rows (n, G*H) of an operand x, tied (n, I) or untied (G, n, I); in ``out``, or made by oneDNN."""
     if x.dim() == 2:
-        return linear(x, weight, bias)
-    out = x.new_empty(x.shape[1], weight.shape[0])
-    biases = [None] * gates if bias is None else bias.view(gates, -1).unbind(0)
-    for gate, *parts in zip(by_gate(out, gates), x, weight.view(gates, -1, weight.shape[1]), biases):
-        gate.copy_(linear(*parts))
+        if large(weight):
+            return linear(x, weight, bias)
+        return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
+    w = weight.view(gates, -1, weight.shape[1])
+    if large(weight):
+        biases = [None] * gates if bias is None else bias.view(gates, -1).unbind(0)
+        for gate, *parts in zip(by_gate(out, gates), x, w, biases):
+            gate.copy_(linear(*parts))
+    elif bias is None:
+        torch.bmm(x, w.transpose(1, 2), out=by_gate(out, gates))
+    else:
+        torch.baddbmm(bias.view(gates, 1, -1), x, w.transpose(1, 2), out=by_gate(out, gates))
     return out
 
 
@@ -80,8 +101,8 @@ class GateGradient:
         self.rows, self.gates = rows, gates
 
     @cached_property
-    def by_gate(self) -> Tensor:
-        """A copy with the gate axis in front: oneDNN is up to a thousand times slower on some strided operands."""
+    def copy(self) -> Tensor:
+        """With the gate axis in front, (G, n, H): oneDNN is up to a thousand times slower on some strided operands."""
         return by_gate(self.rows, self.gates).contiguous()
 
     def of_input(self, weight: Tensor, z: Tensor, out: Tensor) -> None:
@@ -90,10 +111,12 @@ class GateGradient:
             back = linear(self.rows, weight.t()).view_as(out)
             out.copy_(back) if is_ones(z) else torch.mul(back, z[:, 0], out=out)
             return
-        parts = zip(self.by_gate, weight.view(self.gates, -1, weight.shape[1]), z.unbind(1))
-        for gate, (d, w, mask) in enumerate(parts):
-            back = linear(d, w.t()).view_as(out)
-            out.addcmul_(back, mask) if gate else torch.mul(back, mask, out=out)
+        w = weight.view(self.gates, -1, weight.shape[1])
+        if large(weight):
+            parts = [linear(*pair) for pair in zip(self.copy, w.transpose(1, 2))]
+        else:
+            parts = [torch.mm(*pair) for pair in zip(by_gate(self.rows, self.gates), w)]
+        masked_sum([part.view_as(out) for part in parts], z.unbind(1), out)
 
     def of_weight(self, x: Tensor, total: Tensor | None) -> Tensor:
         """Add x^T d for an operand x: (I, G*H), or (G, I, H) untied. Transposed, because that product is faster."""
@@ -101,7 +124,10 @@ class GateGradient:
             if total is not None:
                 return total.addmm_(x.t(), self.rows)
             return linear(x.t(), self.rows.t())
-        now = torch.stack([linear(one.t(), d.t()) for one, d in zip(x, self.by_gate)])
+        if not large(x):
+            d = by_gate(self.rows, self.gates)
+            return torch.bmm(x.transpose(1, 2), d) if total is None else total.baddbmm_(x.transpose(1, 2), d)
+        now = torch.stack([linear(one.t(), d.t()) for one, d in zip(x, self.copy)])
         return now if total is None else total.add_(now)
 
 
@@ -121,7 +147,7 @@ class Recurrence:
         self.weight = w_hh if self.tied else w_hh.view(gates, -1, w_hh.shape[1])
         self.transposed = self.weight.transpose(-2, -1)
         self.packed: list[Tensor] = []
-        if onednn(w_hh) and w_hh.shape[1] >= PACK_SIZE and steps >= PACK_STEPS:
+        if large(w_hh) and steps >= PACK_STEPS:
             parts = [w_hh] if self.tied else self.weight.unbind(0)
             pack = torch.ops.mkldnn._reorder_linear_weight
             self.packed = [pack(part.t() if backwards else part, None) for part in parts]
@@ -148,7 +174,9 @@ class Recurrence:
         if self.tied:
             dh = linear(d, self.packed[0]) if self.packed else torch.mm(d, self.weight)
             return dh if self.plain else dh.mul_(self.at(t))
-        if not self.packed:
-            return torch.bmm(by_gate(d, self.gates), self.weight).mul_(self.at(t)).sum(0)
-        parts = zip(by_gate(d, self.gates), self.packed, self.at(t))
-        return torch.stack([linear(part, weight).mul_(z) for part, weight, z in parts]).sum(0)
+        gates = by_gate(d, self.gates)
+        if self.packed:
+            parts = [linear(part, weight) for part, weight in zip(gates, self.packed)]
+        else:
+            parts = list(torch.bmm(gates, self.weight).unbind(0))
+        return masked_sum(parts, self.at(t).unbind(0), parts[0])
