@@ -176,6 +176,9 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tiny,
 
 
 def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
+    lines = (tmp_path / "valid.txt").read_text().splitlines()
+    backwards = [" ".join(reversed(line.split())) for line in lines]  # what is learnt must hurt, whatever the rounding
+    (tmp_path / "valid.txt").write_text("\n".join(backwards) + "\n")
     overrides = [*tiny, "model=none", "optim.epochs=12", "size.units=48", "mc.samples=0"]
     plain = runs.run(config.compose(overrides))["metrics"]
     assert plain["best_epoch"] < 12, "the test needs a run that overfits"
