@@ -1,4 +1,4 @@
-"""Draw what a finished run does not know: `python scripts/uncertainty.py RUN_DIR [--samples 50] [--text FILE]`.
+"""Draw what a finished run does not know: `python scripts/uncertainty.py RUN_DIR [--samples 30] [--text FILE]`.
 
 Language models: a text as coloured words (HTML, PNG, PDF), uncertainty against the words read so far, the test text
 against the same words in random order and against words drawn uniformly, and calibration. Sentiment: predictive
@@ -31,9 +31,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true, device=cuda, threads=1")
-    parser.add_argument("--samples", type=int, default=50, help="stochastic passes (50)")
-    parser.add_argument("--words", type=int, default=4000, help="words of the test text that are measured (4000)")
-    parser.add_argument("--length", type=int, default=200, help="words of a sequence in the position picture (200)")
+    parser.add_argument("--samples", type=int, default=30, help="stochastic passes (30)")
+    parser.add_argument("--words", type=int, default=2000, help="words of the test text that are measured (2000)")
+    parser.add_argument("--length", type=int, default=100, help="words of a sequence in the position picture (100)")
     parser.add_argument("--shown", type=int, default=220, help="words that are shown in colour (220)")
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
