@@ -52,4 +52,4 @@ if ! SLURM_TEST_PORT=$(free_port) scripts/slurm_up.sh "$dir"; then
     echo "failed: test-slurm could not bring up Slurm"
     exit 1
 fi
-SLURM_CONF=$dir/slurm.conf "$python" -m pytest tests/slurm -q -p no:cacheprovider "$@"
+VARRNN_TEST_SLURM=yes SLURM_CONF=$dir/slurm.conf "$python" -m pytest tests/slurm -q -p no:cacheprovider "$@"

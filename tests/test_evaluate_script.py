@@ -24,9 +24,8 @@ def test_adds_samples_to_a_finished_run(run, tmp_path):
 
 
 def test_refuses_what_would_be_another_run(run, tmp_path):
-    for words, text in ((["optim.lr=0.5"], "optim.lr=0.5"), (["nonsense"], "nonsense")):
-        done = python("scripts/evaluate.py", str(run), *words, folder=tmp_path)
-        assert done.returncode == 1 and text in done.stderr and "Traceback" not in done.stderr
+    done = python("scripts/evaluate.py", str(run), "optim.lr=0.5", folder=tmp_path)
+    assert done.returncode == 1 and "optim.lr=0.5" in done.stderr and "Traceback" not in done.stderr
     (run / "summary.json").unlink()
     done = python("scripts/evaluate.py", str(run), "mc.samples=2", folder=tmp_path)
     assert done.returncode == 1 and "not finished" in done.stderr

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hydra.errors import MissingConfigException
 from tiny import TINY, python, write_texts
 
-from varrnn import config, explain, multirun, sweeps
+from varrnn import config, multirun, sweeps
 from varrnn.config import CONFIGS
+from varrnn.errors import UserError
 from varrnn.interrupt import Interrupts, Stopped
 
 
@@ -48,13 +48,16 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "slurm"])
-def test_a_missing_plugin_is_named_with_the_pip_command(launcher):
-    text = (CONFIGS / "launcher" / f"{launcher}.yaml").read_text()
-    plugin = text.split("override /hydra/launcher: ")[1].split()[0]
-    assert "mode: MULTIRUN" in text  # else it would run locally, silently
-    error = MissingConfigException("?", f"hydra/launcher/{plugin}", ["basic"])
-    assert f"launcher={launcher} needs the package hydra-" in explain.explain(error)
-    assert "pip install -c constraints.txt hydra-" in explain.explain(error)
+def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
+    multirun.require_plugin([f"launcher={launcher}"])  # both are installed here
+    assert not multirun.installed("hydra_plugins.nothing") and not multirun.installed("no_such_package.nothing")
+    monkeypatch.setattr(multirun, "installed", lambda module: False)
+    multirun.require_plugin(["launcher=local"])
+    with pytest.raises(UserError, match=r"pip install -c constraints\.txt hydra-.*-launcher$") as caught:
+        multirun.require_plugin(["seed=1,2", f"launcher={launcher}"])
+    assert str(caught.value).startswith(f"launcher={launcher} needs hydra-")
+    # without this line in the file it would run locally, silently
+    assert "mode: MULTIRUN" in (CONFIGS / "launcher" / f"{launcher}.yaml").read_text()
 
 
 def hydra(launcher, number=0, n_jobs=0):

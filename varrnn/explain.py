@@ -15,11 +15,6 @@ from varrnn.errors import UserError
 from varrnn.interrupt import Stopped
 from varrnn.schema import TASKS, Config
 
-PLUGINS = {  # optional packages that bring a launcher
-    "hydra/launcher/joblib": ("joblib", "hydra-joblib-launcher"),
-    "hydra/launcher/submitit_slurm": ("slurm", "hydra-submitit-launcher"),
-}
-
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
@@ -40,9 +35,6 @@ def one_line_errors() -> Iterator[None]:
 def explain(error: Exception) -> str:
     """The message that helps."""
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
-        if error.missing_cfg_file in PLUGINS:
-            launcher, package = PLUGINS[error.missing_cfg_file]
-            return f"launcher={launcher} needs the package {package}: pip install -c constraints.txt {package}"
         group, _, name = error.missing_cfg_file.rpartition("/")
         allowed = [option for option in error.options if option != "null"]
         return f"{group}={name}: allowed are {', '.join(allowed)}{nearest(name, allowed)}"

@@ -1,5 +1,6 @@
 """A grid as a picture: the validation value of every cell, the best one framed."""
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ def draw(grid: Grid, folder: Path) -> list[Path]:
         paint(panels[0], cells)
         panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=short(x))
         panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=short(y) if y else "")
-        panels[0].set_title("\n".join([*(grid.name[i : i + 50] for i in range(0, len(grid.name), 50)), grid.score]))
+        title = textwrap.wrap(grid.name.replace("_", " "), 50, break_on_hyphens=False)
+        panels[0].set_title("\n".join([*title, grid.score]))
     return files
 
 

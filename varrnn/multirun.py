@@ -4,6 +4,7 @@ Hydra's launchers start the jobs, in one process, in several, or through Slurm; 
 """
 
 import fcntl
+import importlib.util
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from varrnn.interrupt import Stopped
 from varrnn.schema import Config
 
 LAST_LINES = 5
+PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
 NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
 
 
@@ -178,6 +180,7 @@ def spell(value: Any) -> str:
 @contextmanager
 def reported() -> Iterator[None]:
     """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
+    require_plugin(sys.argv[1:])
     Sweep.folder = None
     try:
         yield
@@ -191,6 +194,21 @@ def reported() -> Iterator[None]:
         show(found)
         if found:
             sys.exit(1)
+
+
+def require_plugin(words: Sequence[str]) -> None:
+    """Say what to install for a launcher. Before Hydra looks, since it would complain about something else."""
+    for launcher, package in PLUGINS.items():
+        if f"launcher={launcher}" in words and not installed(f"hydra_plugins.{package.replace('-', '_')}"):
+            raise UserError(f"launcher={launcher} needs {package}: pip install -c constraints.txt {package}")
+
+
+def installed(module: str) -> bool:
+    """Can it be imported?"""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
 
 
 def failures(folder: Path) -> list[Failure]:
