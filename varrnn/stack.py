@@ -82,7 +82,8 @@ class RecurrentLayers(MaskedModule):
                 backwards = index % self.directions == 1
                 state = tuple(h[index] for h in hidden)
                 masks = Masks(*(z.to(dtype) for z in drawn[index]))
-                history = self._run(sequences.turn(out) if backwards else out, state, index, masks)
+                steps = sequences.turn(out) if backwards else out
+                history = self._run(steps, state, index, masks, whole=sequences.lengths is not None)
                 finals.append(tuple(sequences.last(h) for h in history))
                 outputs.append(sequences.turn(history[0]) if backwards else history[0])
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
@@ -119,12 +120,12 @@ class RecurrentLayers(MaskedModule):
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    def _run(self, x: Tensor, state: State, index: int, masks: Masks) -> State:
+    def _run(self, x: Tensor, state: State, index: int, masks: Masks, whole: bool) -> State:
         weights = self._weights(index, x.dtype)
         kernel = KERNELS.get(self.cell) if self.fast else None
         if kernel is None or any(z.requires_grad for z in masks):
             return unroll(self.cell, x, state, weights, masks)
-        return kernel(x, state, weights, masks)
+        return kernel(x, state, weights, masks, whole)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         return Weights(*(getattr(self, name).to(dtype) for name in self._names(index)))

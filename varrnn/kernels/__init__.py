@@ -12,7 +12,8 @@ from varrnn.dropout import Masks
 from varrnn.kernels.gru import gru_sequence, gru_sequence_reset_before
 from varrnn.kernels.lstm import lstm_sequence
 
-Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks], tuple[Tensor, ...]]
+# x, state, weights, masks, and whether every c_t is wanted or only the last
+Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks, bool], tuple[Tensor, ...]]
 
 
 def uncompiled(kernel: Kernel) -> Kernel:
@@ -23,12 +24,12 @@ def uncompiled(kernel: Kernel) -> Kernel:
     disabled: list[Kernel] = []
 
     @wraps(kernel)
-    def run(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+    def run(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
         if "torch._dynamo" not in sys.modules:
-            return kernel(x, state, w, masks)
+            return kernel(x, state, w, masks, whole)
         if not disabled:
             disabled.append(torch.compiler.disable(kernel))
-        return disabled[0](x, state, w, masks)
+        return disabled[0](x, state, w, masks, whole)
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
     return run

@@ -17,12 +17,16 @@ from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 
 
-def gru_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+def gru_sequence(
+    x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool = True
+) -> tuple[Tensor, ...]:
     """Every h_t, (T, B, H), of x (T, B, I), with the reset after the product."""
     return _run(x, state, w, masks, True)
 
 
-def gru_sequence_reset_before(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+def gru_sequence_reset_before(
+    x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool = True
+) -> tuple[Tensor, ...]:
     """Every h_t, (T, B, H), of x (T, B, I), with the reset before the product."""
     return _run(x, state, w, masks, False)
 

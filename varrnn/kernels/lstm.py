@@ -12,16 +12,43 @@ from torch import Tensor
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
-from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
+from varrnn.kernels.products import (
+    GateGradient,
+    Recurrence,
+    as_weight,
+    chunks,
+    large,
+    onednn,
+    operand,
+    over,
+    project,
+)
 
 
-def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
-    """Every h_t and c_t, (T, B, H), of x (T, B, I)."""
+def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
+    """Every h_t and c_t, (T, B, H), of x (T, B, I); of the c_t perhaps the last alone, unless the ``whole`` is wanted."""
+    if not whole and torch_is_faster(w, masks):
+        return torch_lstm(x, state, w, masks)
     x = x.contiguous()
     inputs = (x, *state, *w)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
         return LSTM.apply(*inputs, *masks)
     return forward(x, state[0], state[1], w, masks, keep=False)[:2]
+
+
+def torch_is_faster(w: Weights, masks: Masks) -> bool:
+    """Whether torch's own kernel applies: it cannot mask h, and from LARGE on ours is as fast and keeps less memory."""
+    inputs_only = is_ones(masks.z_h) and is_ones(masks.z_c) and masks.z_x.shape[1] == 1
+    return inputs_only and onednn(w.w_hh) and not large(w.w_hh)
+
+
+def torch_lstm(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks) -> tuple[Tensor, ...]:
+    """torch's LSTM on masked inputs: what is left of every variant in eval, and of naive dropout in training."""
+    x = x if is_ones(masks.z_x) else x * masks.z_x[:, 0]
+    h0, c0 = (s.unsqueeze(0).contiguous() for s in state)
+    weights = [t for t in w if t is not None]
+    h, _, c = torch._VF.lstm(x, (h0, c0), weights, w.b_ih is not None, 1, 0.0, True, False, False)
+    return h, c
 
 
 class LSTM(torch.autograd.Function):
