@@ -43,7 +43,7 @@ class Progress:
     def add_row(self, row: dict[str, Any]) -> None:
         """One more epoch; a column that this epoch did not measure gets None."""
         rows = len(self.history["epoch"])
-        for name in row.keys() | self.history.keys():
+        for name in dict.fromkeys([*self.history, *row]):  # in the order in which columns appeared
             self.history.setdefault(name, [None] * rows).append(row.get(name))
 
 
