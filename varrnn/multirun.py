@@ -184,6 +184,13 @@ def reported() -> Iterator[None]:
     Sweep.folder = None
     try:
         yield
+    except KeyboardInterrupt as stop:
+        if Sweep.folder is not None and not isinstance(stop, Stopped):  # which says so itself
+            print(
+                "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)",
+                file=sys.stderr,
+            )
+        raise
     except Exception as error:
         if Sweep.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
             raise
