@@ -1,14 +1,19 @@
 """Sweeps: the paper's grids, ranking by validation alone, heat map, best choice, unfinished runs."""
 
 import fcntl
+import itertools
 import json
+import runpy
 import shlex
+import subprocess
+import sys
 from dataclasses import asdict
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from tiny import make_run, python
+from tiny import ROOT, make_run, python
 
 from varrnn import config, heat_map, multirun, sweeps
 from varrnn.config import CONFIGS
@@ -35,7 +40,7 @@ def variational_grid():
     return [summary(valid=v, test=t, **{"model.p_U": u, "model.p_W": w}) for (u, w), (v, t) in cells.items()]
 
 
-GRIDS = {  # FACTS: values of the grids
+GRIDS = {
     "dropout_grid": {"model.p_U": [0.1, 0.2, 0.3, 0.4], "model.p_W": [0.2, 0.35, 0.5, 0.65]},
     "weight_decay": {"optim.weight_decay": [0, 1e-7, 1e-6, 1e-5]},
     "moon": {"model.p_c": [0.2, 0.3, 0.4, 0.5, 0.6]},
@@ -166,3 +171,21 @@ def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])
     assert config.compose(shlex.split(multirun.command(made))[2:]) == made
+
+
+def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
+    script = runpy.run_path(str(ROOT / "scripts" / "missing_runs.py"))
+    with pytest.raises(UserError, match=r"allowed are .*table1"):
+        script["artefact"]("table2")
+    started = []
+    answers = iter([1, 0, 0])
+    monkeypatch.setattr(
+        subprocess, "run", lambda c, **_: SimpleNamespace(returncode=started.append(c) or next(answers))
+    )
+    words = ["x", "table1", "--records", str(tmp_path), "launcher=joblib"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert script["main"]() == 1  # the command "failed"
+    swept = [dict(word.split("=", 1) for word in one if "=" in word) for one in started]
+    points = [len(list(itertools.product(*(given.split(",") for given in one.values())))) for one in swept]
+    assert sum(points) == 36 and all(one["launcher"] == "joblib" for one in swept)
+    assert "failed or stopped: python run.py -m" in capsys.readouterr().err
