@@ -84,7 +84,7 @@ class Sentiment(Task):
     """Predict a rating from a segment of T words; root mean squared error in units of the ratings."""
 
     reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your own file)")
-    csv: str | None = option(None, "reviews=csv: a file with the columns text and rating")
+    csv: str | None = option(None, "reviews=csv: a file with the columns text and rating; task=reviews takes task.path")
     max_words: int = option(20_000, "ids from here on are one and the same unknown word")
     hold_out: float = option(
         0.0, "share of the training reviews set apart for choosing rates; they replace the test curve"

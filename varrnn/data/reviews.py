@@ -51,7 +51,7 @@ def segments(
 
     `hold_out` is the share of the training REVIEWS set apart for choosing hyper-parameters: the last ones in the
     shuffled order, which is random already. With 0 the training set is the authors'.
-    Differs: the paper names no such set, and the authors' code chose on the test curve.
+    Differs: the paper names no held-out set, and the authors' code chose on the test curve.
     """
     _check(reviews, steps, max_words, hold_out, test_share)
     ids, num_words = number_words(reviews.texts, max_words)

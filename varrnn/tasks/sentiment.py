@@ -177,7 +177,7 @@ def read(options: schema.Sentiment) -> Reviews:
     if options.reviews == "synthetic":
         return synthetic.load()
     if options.csv is None:
-        raise UserError("task=reviews: no file; set task.csv=reviews.csv, a CSV file with the columns text and rating")
+        raise UserError("task=reviews: no file; set task.path=file.csv, a CSV file with the columns text and rating")
     return csv_reviews.load(options.csv)
 
 
