@@ -229,7 +229,7 @@ def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
 
 def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.undo()
-    with pytest.raises(UserError, match=r"set task\.csv="):
+    with pytest.raises(UserError, match=r"set task\.path="):
         SentimentTask.load(config.compose(["task=reviews"]), CPU)
     file = tmp_path / "mine.csv"
     file.write_text("text,rating\n" + "".join(f"word{i % 3} is fine,{i % 5}\n" for i in range(20)))
