@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from varrnn.dropout import Dropout, bernoulli, ones
-from varrnn.kernels.products import GateGradient, Recurrence, linear, project
+from varrnn.kernels.products import GateGradient, Recurrence, chunks, linear, project
 from varrnn.model import SequenceModel
 from varrnn.optim import SGD
 
@@ -110,16 +110,19 @@ class Products:
         self.read, self.d_out = self.x[:read], torch.randn(read, shape.outputs, device=device)
 
     def __call__(self) -> None:
-        batch, gradient = self.shape.batch, GateGradient(self.d, 4)
+        batch = self.shape.batch
         for _ in range(self.shape.layers):
-            a = project(self.x, self.w_ih, None, 4, out=self.buffer)
-            for t in range(self.shape.steps):
-                self.forth.add(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
-            for t in range(self.shape.steps):
-                self.back.back(self.d[t * batch : (t + 1) * batch], 0)
-            gradient.of_weight(self.x, None)
-            gradient.of_weight(self.x, None)
-            linear(self.d, self.w_ih.t())
+            sums: list[Tensor | None] = [None, None]
+            for start, stop in chunks(self.shape.steps, batch):
+                rows = slice(start * batch, stop * batch)
+                a = project(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
+                for t in range(stop - start):
+                    self.forth.add(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
+                for t in range(start, stop):
+                    self.back.back(self.d[t * batch : (t + 1) * batch], 0)
+                gradient = GateGradient(self.d[rows], 4)
+                sums = [gradient.of_weight(self.x[rows], total) for total in sums]
+                linear(self.d[rows], self.w_ih.t())
         F.linear(self.read, self.out)
         torch.mm(self.d_out, self.out)
         torch.mm(self.d_out.t(), self.read)
@@ -173,28 +176,29 @@ def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
 
 
 def mc_candidates(shape: Shape, device: torch.device, rows: int) -> dict[str, tuple[Step, int]]:
-    """One window of MC evaluation, and its words x samples: a stream at a time, or samples as rows of one batch."""
+    """One window of MC evaluation, and its words x samples: the usual loop and ours stream by stream, or in rows."""
     model = ours(shape, variants(shape)["variational_untied"]).to(device).eval()
-    found = {}
-    for name, batch in (("sequential", 1), ("batched", rows)):
-        words = torch.randint(0, shape.words, (shape.steps, batch), device=device)
-        masks = model.sample_text_masks(batch)
-        found[name] = (_window(model, words, masks), shape.steps * batch)
-    return found
+    words = torch.randint(0, shape.words, (shape.steps, rows), device=device)
+    one, all_rows = model.sample_text_masks(1), model.sample_text_masks(rows)
+    loop = LoopModel(shape, tied=False).to(device)
+    return {
+        "loop": (without_gradient(lambda: loop(words[:, :1])), shape.steps),
+        "sequential": (without_gradient(lambda: model(words[:, :1], None, one)), shape.steps),
+        "batched": (without_gradient(lambda: model(words, None, all_rows)), shape.steps * rows),
+    }
 
 
-def _window(model: SequenceModel, words: Tensor, masks: object) -> Step:
+def without_gradient(call: Callable[[], tuple[Tensor, object]]) -> Step:
     def step() -> None:
         with torch.no_grad():
-            out, _ = model(words, None, masks)  # type: ignore[arg-type]
-            out.log_softmax(-1)
+            call()[0].log_softmax(-1)
 
     return step
 
 
-def saved_mb(step_of: nn.Module, shape: Shape) -> float:
+def saved_mb(model: nn.Module, shape: Shape) -> float:
     """Megabytes that autograd keeps of the recurrent layers between forward and backward, weights excluded."""
-    layers = step_of.layers
+    layers = model.layers
     assert isinstance(layers, nn.Module)
     own = {parameter.untyped_storage().data_ptr() for parameter in layers.parameters()}
     kept: dict[int, int] = {}

@@ -26,7 +26,7 @@ from varrnn.kernels.products import (
 
 
 def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
-    """Every h_t and c_t, (T, B, H), of x (T, B, I); of the c_t perhaps the last alone, unless the ``whole`` is wanted."""
+    """Every h_t and c_t, (T, B, H), of x (T, B, I); of the c_t maybe the last alone, unless the ``whole`` is wanted."""
     if not whole and torch_is_faster(w, masks):
         return torch_lstm(x, state, w, masks)
     x = x.contiguous()

@@ -1,0 +1,69 @@
+"""The benchmark measures what it says, at a size that takes no time."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from varrnn import speed
+
+TINY = speed.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
+SCRIPT = Path(__file__).parents[1] / "scripts" / "benchmark.py"
+KEYS = {"limit", "nn_lstm", "loop_tied", "loop_untied", "variational_tied", "variational_untied", "naive", "moon"}
+
+
+@pytest.fixture
+def benchmark():
+    spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    sentiment = speed.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
+    monkeypatch.setattr(speed, "SHAPES", {"medium": TINY, "sentiment": sentiment})
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    file = tmp_path / "deep" / "bench.json"
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--quick", "--json", str(file)])
+    benchmark.main()
+    record = json.loads(file.read_text())
+    assert set(record) == {"machine", "medium", "sentiment"}
+    assert record["machine"]["torch"] == torch.__version__ and record["machine"]["threads"] > 0
+    for size in ("medium", "sentiment"):
+        found = record[size]
+        assert set(found) >= KEYS
+        for ratios in ("ratio_to_limit", "ratio_to_nn_lstm"):
+            assert set(found[ratios]) == KEYS
+        assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
+    assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
+    assert file.with_suffix(".png").stat().st_size > 1000
+    assert "untied / tied" in capsys.readouterr().out
+
+
+def test_the_usual_loop_is_the_same_network():
+    """Without dropout the loop, nn.LSTM and ours agree, so that the benchmark compares equals."""
+    plain = speed.Shape(8, 2, 4, 3, 30, 30, 0.0, 0.0, 5.0)
+    torch_model = speed.TorchModel(plain)
+    words = torch.randint(0, 30, (4, 3))
+    expected = torch_model(words)[0]
+    for tied in (True, False):
+        loop = speed.LoopModel(plain, tied)
+        loop.load_state_dict(torch_model.state_dict())
+        torch.testing.assert_close(loop(words)[0], expected)
+    mine = speed.ours(plain, speed.variants(plain)["variational_tied"])
+    mine.load_state_dict(torch_model.state_dict())
+    torch.testing.assert_close(mine(words)[0], expected)
+
+
+@pytest.mark.parametrize("name", ["small", "sentiment"])
+def test_less_memory_than_nn_lstm(name):
+    shape = speed.SHAPES[name]
+    reference = speed.saved_mb(speed.TorchModel(shape), shape)
+    for dropout in speed.variants(shape).values():
+        if dropout.p_U or dropout.p_c:  # the others run on torch's own kernel at these sizes
+            assert speed.saved_mb(speed.ours(shape, dropout), shape) < 0.6 * reference
