@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from tiny import TINY, python, write_texts
 from varrnn import config, multirun, sweeps
 from varrnn.config import CONFIGS
 from varrnn.errors import UserError
-from varrnn.interrupt import Interrupts, Stopped
+from varrnn.interrupt import SIGNALS, Interrupts, Stopped
 
 
 def summaries(folder):
@@ -125,12 +126,14 @@ def test_submitits_signals_save_and_requeue():
 
     def requeue(signum, frame):
         heard.append(signum)
-        os.kill(os.getpid(), signal.SIGUSR2)  # scancel delivers a signal to a step twice
+        os.kill(os.getpid(), signal.SIGUSR2)  # Slurm may send a signal twice, ...
+        subprocess.run(["sh", "-c", "kill -USR2 $$"], check=True)  # ... and to every process of the job
         raise SystemExit(-1)
 
-    handlers = {signal.SIGTERM: lambda signum, frame: heard.append(signum), signal.SIGUSR2: requeue}
-    kept = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
+    kept = {signum: signal.getsignal(signum) for signum in SIGNALS}
     try:
+        signal.signal(signal.SIGTERM, lambda signum, frame: heard.append(signum))
+        signal.signal(signal.SIGUSR2, requeue)
         with Interrupts() as interrupts:
             os.kill(os.getpid(), signal.SIGTERM)
             interrupts.leave("saved")
@@ -138,8 +141,10 @@ def test_submitits_signals_save_and_requeue():
             os.kill(os.getpid(), signal.SIGUSR2)
             with pytest.raises(SystemExit):
                 interrupts.leave("saved")
+        os.kill(os.getpid(), signal.SIGUSR2)  # while the process is ending
         assert heard == [signal.SIGTERM, signal.SIGUSR2]
-        with pytest.raises(Stopped), Interrupts() as interrupts:  # nobody listens to USR1
+        with pytest.raises(Stopped), Interrupts() as interrupts:
+            interrupts.previous[signal.SIGUSR1] = signal.SIG_DFL  # nobody listens to it
             os.kill(os.getpid(), signal.SIGUSR1)
             interrupts.leave("saved")
     finally:

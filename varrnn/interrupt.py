@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -51,4 +52,19 @@ class Interrupts:
             self.__exit__()
             raise Stopped(signum, message)
         self.asked = None
-        before(signum, None)  # our handlers stay meanwhile: Slurm may send a signal twice, and this must not run twice
+        self._hand_over(before, signum)
+
+    def _hand_over(self, listener: Callable[[int, None], Any], signum: int) -> None:
+        """Slurm signals every process of a job, and more than once: that must not disturb the listener.
+
+        Our handlers stay, so that it is not entered twice, and the mask keeps the commands that it starts alive
+        (`scontrol requeue` would die of the second USR2).
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            listener(signum, None)
+        except SystemExit:
+            self.previous = {}  # the process ends, with our handlers until the last moment
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
