@@ -102,8 +102,8 @@ class Products:
         self.d = torch.randn(rows, 4 * size, device=device)
         self.w_ih, self.w_hh = (torch.randn(4 * size, size, device=device) for _ in range(2))
         one = ones(device=device)
-        self.forth = Recurrence(self.w_hh, one, 4, shape.steps)
-        self.back = Recurrence(self.w_hh, one, 4, shape.steps, backwards=True)
+        self.forth = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch))
+        self.back = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch), backwards=True)
         self.buffer = torch.empty_like(self.d)
         self.out = torch.randn(shape.outputs, size, device=device)
         read = shape.batch if shape.last_only else rows

@@ -6,6 +6,7 @@ n = tanh(x W_n + b_n + q),     q = (r o h_{t-1} o z_n) U_n    (reset before it, 
 Saved are r, u, n, h, and q where the reset comes after it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,11 +78,13 @@ class Saved:
 class Recurrences:
     """The recurrent products of r and u, and that of the candidate, which sees r in one of two places."""
 
-    def __init__(self, w: Weights, z_h: Tensor, steps: int, reset_after: bool, backwards: bool = False) -> None:
+    def __init__(
+        self, w: Weights, z_h: Tensor, shape: Sequence[int], reset_after: bool, backwards: bool = False
+    ) -> None:
         size = w.w_hh.shape[1]
         z_ru, z_n = split(z_h)
-        self.ru = Recurrence(w.w_hh[: 2 * size], z_ru, 2, steps, backwards)
-        self.n = Recurrence(w.w_hh[2 * size :], z_n, 1, steps, backwards)
+        self.ru = Recurrence(w.w_hh[: 2 * size], z_ru, 2, shape, backwards)
+        self.n = Recurrence(w.w_hh[2 * size :], z_n, 1, shape, backwards)
         self.reset_after = reset_after
 
 
@@ -112,7 +115,7 @@ def forward(
     q = (torch.empty_like(h) if keep else torch.empty_like(h[:1]).expand_as(h)) if reset_after else None
     bias = input_bias(w, reset_after)
     bias_q = x.new_zeros(size) if w.b_hh is None else w.b_hh[2 * size :]
-    recur = Recurrences(w, masks.z_h, steps, reset_after)
+    recur = Recurrences(w, masks.z_h, x.shape, reset_after)
     pieces = chunks(steps, batch)
     buffer = x.new_empty(pieces[0][1], batch, 3 * size)
     h_prev = h0
@@ -153,7 +156,7 @@ def backward(s: Saved, dh_out: Tensor | None, needs: tuple[bool, ...]) -> tuple[
     dh = torch.zeros_like(s.h0)
     dx = torch.empty_like(s.x) if needs[0] else None
     sums = Sums()
-    recur = Recurrences(s.w, s.masks.z_h, s.x.shape[0], s.reset_after, backwards=True)
+    recur = Recurrences(s.w, s.masks.z_h, s.x.shape, s.reset_after, backwards=True)
     for start, stop in reversed(chunks(*s.h.shape[:2])):
         now = slice(start, stop)
         z_x, z_h = over(s.masks.z_x, start, stop), over(s.masks.z_h, start, stop)

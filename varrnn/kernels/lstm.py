@@ -93,7 +93,7 @@ def forward(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: b
     pieces = chunks(steps, batch)
     gates = x.new_empty(steps if keep else pieces[0][1], batch, 4 * size)
     bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
-    recur = Recurrence(w.w_hh, masks.z_h, 4, steps)
+    recur = Recurrence(w.w_hh, masks.z_h, 4, x.shape)
     memory = Memory(masks.z_c)
     state = (h0, c0)
     for start, stop in pieces:
@@ -152,7 +152,7 @@ def backward(
     state = torch.zeros_like(s.h0), torch.zeros_like(s.c0)
     dx = torch.empty_like(s.x) if needs[0] else None
     dw_ih = dw_hh = db = None
-    recur = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape[0], backwards=True)
+    recur = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape, backwards=True)
     memory = Memory(s.masks.z_c)
     pieces = chunks(*s.h.shape[:2])
     buffer = torch.empty_like(s.gates[: pieces[0][1]])

@@ -16,8 +16,8 @@ from varrnn.dropout import is_ones
 # the cache between the product and the pointwise work.
 ROWS = 1024
 
-# oneDNN's products, and packing U for them, pay off from about this many units and steps on.
-LARGE, PACK_STEPS = 256, 8
+# oneDNN's products pay off from about this many units on, packing U for them from these many steps and rows on.
+LARGE, PACK_STEPS, PACK_ROWS = 256, 8, 3
 
 _ONEDNN = torch.backends.mkldnn.is_available() and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
@@ -119,16 +119,17 @@ class GateGradient:
         masked_sum([part.view_as(out) for part in parts], z.unbind(1), out)
 
     def of_weight(self, x: Tensor, total: Tensor | None) -> Tensor:
-        """Add x^T d for an operand x: (I, G*H), or (G, I, H) untied. Transposed, because that product is faster."""
+        """Add x^T d for an operand x: (I, G*H), or (G, I, H) untied and small. See ``as_weight``."""
+        if large(x):
+            if x.dim() == 2:
+                now = linear(self.rows.t(), x.t()).t()
+            else:
+                now = torch.cat([linear(d.t(), one.t()) for d, one in zip(self.copy, x)]).t()
+            return now if total is None else total.add_(now)
         if x.dim() == 2:
-            if total is not None:
-                return total.addmm_(x.t(), self.rows)
-            return linear(x.t(), self.rows.t())
-        if not large(x):
-            d = by_gate(self.rows, self.gates)
-            return torch.bmm(x.transpose(1, 2), d) if total is None else total.baddbmm_(x.transpose(1, 2), d)
-        now = torch.stack([linear(one.t(), d.t()) for one, d in zip(x, self.copy)])
-        return now if total is None else total.add_(now)
+            return linear(x.t(), self.rows.t()) if total is None else total.addmm_(x.t(), self.rows)
+        d = by_gate(self.rows, self.gates)
+        return torch.bmm(x.transpose(1, 2), d) if total is None else total.baddbmm_(x.transpose(1, 2), d)
 
 
 def as_weight(total: Tensor | None) -> Tensor | None:
@@ -141,13 +142,14 @@ def as_weight(total: Tensor | None) -> Tensor | None:
 class Recurrence:
     """(h o z_h) U of one step after another, and its way back. U is packed once where many steps use it."""
 
-    def __init__(self, w_hh: Tensor, z_h: Tensor, gates: int, steps: int, backwards: bool = False) -> None:
+    def __init__(self, w_hh: Tensor, z_h: Tensor, gates: int, shape: Sequence[int], backwards: bool = False) -> None:
+        steps, rows = shape[:2]
         self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_ones(z_h)
         self.masks = [z[0] if self.tied else z for z in z_h.unbind(0)]
         self.weight = w_hh if self.tied else w_hh.view(gates, -1, w_hh.shape[1])
         self.transposed = self.weight.transpose(-2, -1)
         self.packed: list[Tensor] = []
-        if large(w_hh) and steps >= PACK_STEPS:
+        if large(w_hh) and steps >= PACK_STEPS and rows >= PACK_ROWS:
             parts = [w_hh] if self.tied else self.weight.unbind(0)
             pack = torch.ops.mkldnn._reorder_linear_weight
             self.packed = [pack(part.t() if backwards else part, None) for part in parts]
