@@ -17,7 +17,7 @@ from varrnn.dropout import is_ones
 ROWS = 1024
 
 # oneDNN's products pay off from about this many units on, packing U for them from these many steps and rows on.
-LARGE, PACK_STEPS, PACK_ROWS = 256, 8, 3
+LARGE, PACK_STEPS, PACK_ROWS = 400, 8, 3
 
 _ONEDNN = torch.backends.mkldnn.is_available() and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
