@@ -73,7 +73,7 @@ class LSTMCell:
         a_i, a_f, a_g, a_o = product(x, z.z_x, w.w_ih, w.b_ih, 4) + product(h, z.z_h, w.w_hh, w.b_hh, 4)
         i, f, o = self.gate_activation(a_i), self.gate_activation(a_f), self.gate_activation(a_o)
         c = (f * c + i * self.candidate_activation(a_g)) * z.z_c[0]
-        # Differs: the output non-linearity is the candidate's in the paper's equation (tanh) and in every recipe here.
+        # the output's tanh stays whatever the candidate's activation is, in the paper's equation and in the Keras fork
         return o * torch.tanh(c) * z.z_c[-1], c
 
 
