@@ -149,6 +149,7 @@ class Recurrence:
         self.weight = w_hh if self.tied else w_hh.view(gates, -1, w_hh.shape[1])
         self.transposed = self.weight.transpose(-2, -1)
         self.packed: list[Tensor] = []
+        self.buffer: Tensor | None = None
         if large(w_hh) and steps >= PACK_STEPS and rows >= PACK_ROWS:
             parts = [w_hh] if self.tied else self.weight.unbind(0)
             pack = torch.ops.mkldnn._reorder_linear_weight
@@ -157,9 +158,15 @@ class Recurrence:
     def at(self, t: int) -> Tensor:
         return self.masks[t if len(self.masks) > 1 else 0]
 
+    def masked(self, h: Tensor, t: int) -> Tensor:
+        """h o z_h, (B, H) or (G, B, H), in the same memory at every step."""
+        if self.buffer is None:
+            self.buffer = h.new_empty(h.shape if self.tied else (self.gates, *h.shape))
+        return torch.mul(h, self.at(t), out=self.buffer)
+
     def add(self, a: Tensor, h: Tensor, t: int) -> Tensor:
         """a + (h o z_h) U for a (B, G*H); a itself may be overwritten."""
-        masked = h if self.plain else h * self.at(t)
+        masked = h if self.plain else self.masked(h, t)
         if self.packed and self.tied:
             return torch.ops.mkldnn._linear_pointwise.binary(masked, a, self.packed[0], None, "add")
         if self.tied:
