@@ -30,14 +30,15 @@ def main() -> None:
         summaries[model] = runs.run(config.compose([f"model={model}", *arguments.overrides]))
     arguments.out.mkdir(parents=True, exist_ok=True)
     shown = table(summaries)
-    print(f"\nPerplexity on {summaries['none']['data']['name']} (lower is better):\n{shown.to_string()}\n")
+    print(f"\nPerplexity on {summaries['none']['data']['name']} (lower is better):")
+    print(shown.to_string(na_rep="-"), end="\n\n")
     shown.to_csv(arguments.out / "table.csv")
     figure = draw(summaries, arguments.out / "curves.png")
     print(f"table:  {arguments.out / 'table.csv'}\nfigure: {figure}\n{time.monotonic() - started:.0f} seconds in all")
 
 
 def table(summaries: dict) -> pd.DataFrame:
-    """Valid, test, test by MC dropout, words per second."""
+    """Valid, test, test by MC dropout (nothing to sample without dropout), words per second."""
     columns = {"valid_ppl": "valid", "test_ppl": "test", "test_ppl_mc": "test MC", "wps_train": "words/s"}
     rows = {model: {name: s["metrics"].get(key) for key, name in columns.items()} for model, s in summaries.items()}
     return pd.DataFrame(rows).T.astype(float).round({"valid": 1, "test": 1, "test MC": 1, "words/s": 0})
