@@ -100,6 +100,14 @@ def test_stopping_inside_a_pass_and_going_on_is_bit_identical():
     assert resumed.curve_ppl() == whole.curve_ppl()
 
 
+def test_a_pass_can_be_forgotten_and_the_finished_ones_stay():
+    carlo = build(memory_mb=0)
+    for _ in range(150):
+        carlo.advance(12)
+    carlo.restart_pass()
+    assert carlo.done == 5 and finish(carlo, 12).result() == finish(build(memory_mb=0), 12).result()
+
+
 def test_more_samples_can_be_added_later():
     carlo = finish(finish(build(), 5), 12)
     assert carlo.result() == pytest.approx(finish(build(), 12).result(), rel=1e-9)

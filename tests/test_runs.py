@@ -12,6 +12,7 @@ import torch
 from tests import small_runs
 from varrnn import checkpoint, config, results, runs
 from varrnn.errors import UserError
+from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.train import Trainer
 
 TIMES = {"seconds", "wps_train", "wps_authors"}
@@ -127,7 +128,7 @@ def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, mo
     more = runs.run(config.compose([*tiny, "mc.samples=9"]))
     assert more["metrics"]["mc_samples"] == 9 and more["mc_curve"]["samples"] == [1, 2, 5]
     fewer = runs.run(config.compose([*tiny, "mc.samples=2"]))
-    assert fewer["metrics"]["mc_samples"] == 2
+    assert fewer["metrics"]["mc_samples"] == 9, "more samples than asked for are not thrown away"
 
 
 def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny, tmp_path):
@@ -144,6 +145,46 @@ def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
     train.write_text(train.read_text().replace("w1 ", "w2 "))
     with pytest.raises(UserError, match="trained on other data"):
         runs.run(first)
+
+
+def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
+    runs.run(config.compose(tiny))
+    test = tmp_path / "test.txt"
+    test.write_text(test.read_text().replace("w1 ", "w2 "))
+    with pytest.raises(UserError, match="trained on other data"):
+        runs.run(config.compose([*tiny, "mc.samples=9"]))
+
+
+def test_early_stopping_without_a_validation_set_is_refused_before_training(tmp_path):
+    made = ["task=synthetic_reviews", "model=none", f"runs_root={tmp_path}", "threads=1"]
+    for option in ("train.early_stopping=true", "train.patience=2"):
+        with pytest.raises(UserError, match=r"need a validation set; hold some data out"):
+            runs.run(config.compose([*made, option]))
+
+
+def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkeypatch):
+    original = LanguageModelTask.final_metrics
+
+    def measure(self, model):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, model)
+
+    monkeypatch.setattr(LanguageModelTask, "final_metrics", measure)
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'stopped'}", "mc.samples=0", "optim.epochs=1"])
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(made)
+    assert results.read(tmp_path / "stopped")["status"] == "finished"
+
+
+def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0", "optim.epochs=1"])
+    runs.run(made)
+    (tmp_path / "here" / "summary.json").unlink()
+    before = torch.get_num_threads()
+    made.threads = before + 1
+    runs.run(made)
+    torch.set_num_threads(before)
+    assert f"going on on cpu, {before + 1} threads" in capsys.readouterr().out
 
 
 def test_two_starts_on_one_folder_are_kept_apart(tmp_path):

@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from varrnn import schema
+from varrnn import checkpoint, schema
 from varrnn.errors import UserError
 from varrnn.schema import CHOICES, NOT_IDENTITY, Config
 
@@ -167,7 +167,7 @@ def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> 
 
 def save(config: Config, file: Path) -> None:
     """Write config.yaml, all values resolved."""
-    file.write_text(OmegaConf.to_yaml(asdict(config)), encoding="utf-8")
+    checkpoint.write_text(file, OmegaConf.to_yaml(asdict(config)))
 
 
 def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:

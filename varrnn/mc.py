@@ -92,9 +92,13 @@ class MonteCarlo:
 
     def _finish_pass(self) -> None:
         self.log_sums = torch.logaddexp(self.log_sums, self.fresh)
-        self.fresh.fill_(-math.inf)
         self.curve |= self.partial_curve
         self.done += self.pass_rows
+        self.restart_pass()
+
+    def restart_pass(self) -> None:
+        """Forget the pass under way; finished ones stay."""
+        self.fresh.fill_(-math.inf)
         self.position, self.state, self._masks = 0, None, None
 
     @property

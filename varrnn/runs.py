@@ -45,13 +45,26 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     how = f"stopped and saved in {folder}; the same command goes on from here"
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
         task = tasks.build(config, device)
+        check_task(task, config, folder, ended)
         model = task.model(config)
         if ended is None or ended["status"] != "finished":
             bar.line(f"run: {folder}")
             ended = train(task, model, config, folder, bar, device)
         ended = add_mc(ended, task, model, config, folder, bar)
-    print(describe(ended))
+        print(describe(ended))
+        bar.leave_if_asked()
     return ended
+
+
+def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] | None) -> None:
+    """Refuse, before anything is computed, what the task's data do not allow."""
+    if ended is not None and ended["data"]["sha256"] != task.sha256:
+        raise UserError(f"{folder}: trained on other data than {task.name} is now; choose run_dir=")
+    if task.score is None and (config.train.early_stopping or config.train.patience):
+        raise UserError(
+            f"task={config.task.name}: train.early_stopping and train.patience need a validation set; hold some data "
+            "out (task.hold_out=0.1) or leave them off"
+        )
 
 
 def choose_device(config: Config) -> torch.device:
@@ -91,6 +104,7 @@ def train(
     if task.keeps_batches:
         summary["batches"] = {"train_loss": progress.batches}
     results.write(folder, summary)
+    bar.leave_if_asked()
     return summary
 
 
@@ -164,8 +178,11 @@ def mc_done(summary: dict[str, Any], config: Config) -> bool:
     """Has MC dropout been evaluated as this config asks?"""
     if config.mc.samples == 0 or not drops(config):
         return True
-    done = summary.get("mc", {})
-    return done == {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
+    done, asked = summary.get("mc", {}), {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
+    if config.mc.word_dropout != done.get("word_dropout"):
+        return False
+    # more samples than asked for are better evidence, and may have cost hours
+    return done == asked or (done["samples"] > asked["samples"] and "mc_curve" in summary)
 
 
 def drops(config: Config) -> bool:

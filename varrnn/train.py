@@ -180,7 +180,7 @@ class Trainer:
         """Everything that the next start needs; the log is rewritten from the same history."""
         now = self.progress
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
-        state |= {"progress": vars(now), "threads": torch.get_num_threads(), "data": self.task.sha256}
+        state |= {"progress": vars(now), "place": self._place(), "data": self.task.sha256}
         checkpoint.save(state, self.folder / CHECKPOINT)
         names = list(now.history)
         rows = [",".join(names)]
@@ -200,13 +200,17 @@ class Trainer:
         self.model.load_state_dict(saved["model"])
         self.optimiser.load_state_dict(saved["optimiser"])
         self.progress.__dict__.update(saved["progress"])
-        if saved["threads"] != torch.get_num_threads():
+        if saved["place"] != self._place():
             self.bar.line(
-                f"warning: started with {saved['threads']} threads, going on with {torch.get_num_threads()}: the last "
-                "digits may differ from a run that was never stopped (set threads=)"
+                f"warning: started on {saved['place']}, going on on {self._place()}: the numbers will not be those of "
+                "a run that was never stopped, and words per second mix both (set device=, threads=)"
             )
         if not self.finished():
             self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
+
+    def _place(self) -> str:
+        """What exact repetition depends on: rounding differs with the number of threads, masks with the device."""
+        return f"{self.device.type}, {torch.get_num_threads()} threads"
 
     def _start_bar(self) -> None:
         words = sum(self.task.words(update) for update in range(self.task.updates))

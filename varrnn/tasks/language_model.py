@@ -114,12 +114,18 @@ class LanguageModelTask:
         rows = config.mc.rows or (1000 if device.type == "cuda" else 100)
         carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, config.mc.memory_mb)
         file = folder / "mc.pt"
-        described = {"word_dropout": config.mc.word_dropout, "weights": checkpoint.fingerprint(model)}
+        described = {
+            "word_dropout": config.mc.word_dropout,
+            "weights": checkpoint.fingerprint(model),
+            "data": self.sha256,
+        }
         if file.is_file():
             saved = checkpoint.load(file, device)
             under_way = saved["pass_rows"] if saved["position"] else 0
             if saved["described"] == described and saved["done"] + under_way <= config.mc.samples:
                 carlo.load_state_dict(saved)
+                if saved["device"] != device.type:  # the same seeds draw other masks there
+                    carlo.restart_pass()
         bar.start(config.mc.samples * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
         while carlo.done < config.mc.samples:
             before = carlo.done
@@ -128,7 +134,7 @@ class LanguageModelTask:
                 ppl, error = carlo.result()
                 bar.show(f"{carlo.done} samples: ppl {ppl:.2f} +- {error:.2f}")
             if bar.save_due() or carlo.done == config.mc.samples:
-                checkpoint.save({**carlo.state_dict(), "described": described}, file)
+                checkpoint.save({**carlo.state_dict(), "described": described, "device": device.type}, file)
             bar.leave_if_asked()
         ppl, error = carlo.result()
         metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": carlo.done}
