@@ -6,7 +6,7 @@ import numpy as np
 
 from varrnn.artefact import Artefact, main, unique
 from varrnn.claims import CLAIMS
-from varrnn.claims.statistics import final, gap, over_seeds
+from varrnn.claims.statistics import final, gap, over_seeds, shared_epochs
 from varrnn.identity import identify
 from varrnn.paper_runs import FIGURE3_MODELS, Run, sentiment
 from varrnn.records import Group, Records
@@ -48,6 +48,7 @@ def _mean_sd(values: list[float]) -> str:
 def row_cells(run: Run, group: Group) -> list[str]:
     options = identify(run).options
     rates = [f"{options[f'model.{name}']:g}" for name in ("p_E", "p_W", "p_U", "p_y")]
+    both = shared_epochs([group], ("test_rmse_mc", "test_rmse"))  # two columns beside each other: the same epochs
     rule = " (one gate)" if options.get("optim.decay_rule") == "one_gate" else ""
     curve = group.curve(group.records[0].error_column)
     lowest = f"{curve.mean.min():.4f} ({curve.epochs[curve.mean.argmin()]})" if len(curve.epochs) else DASH
@@ -57,8 +58,8 @@ def row_cells(run: Run, group: Group) -> list[str]:
         str(options["task.steps"]),
         *rates,
         f"{options['optim.weight_decay']:g}{rule}",
-        _mean_sd(over_seeds(group, final, "test_rmse_mc")),
-        _mean_sd(over_seeds(group, final, "test_rmse")),
+        _mean_sd(over_seeds(group, final, "test_rmse_mc", both)),
+        _mean_sd(over_seeds(group, final, "test_rmse", both)),
         lowest,
         _mean_sd(over_seeds(group, gap)),
         _mean_sd(over_seeds(group, final, "train_rmse")),

@@ -91,7 +91,7 @@ def sentiment_run(
     measured = (epoch <= 20) | (epoch % 5 == 0)
     test_mc = [float(value) if use else None for value, use in zip(test, measured)]
     train = (0.03 if rise else 0.12) + 0.15 * np.exp(-epoch / 8)
-    history = {"epoch": epoch.tolist(), "test_rmse_mc": test_mc, "test_rmse": [v and v + 0.001 for v in test_mc]}
+    history = {"epoch": epoch.tolist(), "test_rmse_mc": test_mc, "test_rmse": (test + 0.001).tolist()}
     history["train_rmse"] = train.tolist()
     metrics = {"constant_rmse": 0.19146, "ridge_rmse": 0.152, "test_rmse_mc": float(test[-1]), "test_ll": -1.0}
     losses = (0.03 + np.exp(-np.arange(0, 83 * epochs, 20) / 500)).tolist()
@@ -141,14 +141,16 @@ def save(records: list[dict], folder: Path) -> Path:
 
 
 def ensemble(size: str, model: str, members: int, test: float) -> dict:
-    choices = {"task": "ptb", "size": size, "model": model, "cell": "lstm", "protocol": "paper"}
     mc = model.startswith("variational")
     return {
         "schema": 1,
         "kind": "ensemble",
-        "choices": choices,
+        "choices": dict(identify(language_model(size, model)).choices),
+        "diff": {},
         "members": members,
         "mc": mc,
+        "mc_samples": 1000 if mc else 0,
+        "mc_word_dropout": False,
         "metrics": {"test_ppl": test},
     }
 

@@ -1,5 +1,6 @@
 """Claims about sentiment analysis, on synthetic curves shaped as the paper tells it, and on curves that are not."""
 
+import numpy as np
 import pytest
 import synthetic_records as synthetic
 
@@ -40,6 +41,83 @@ def test_curves_that_are_all_alike_reproduce_nothing(records_of, name: str) -> N
     for content in contents:
         content["batches"] = {"train_loss": [0.5] * 100}
     assert judge(BY_ID[name], records_of(contents)).status == NOT_REPRODUCED
+
+
+def of(name: str, change, **shape) -> list[dict]:
+    """Records of a claim's runs, all alike, each changed by `change(role, epoch, history)`."""
+    made = []
+    for role, run in BY_ID[name].needs.items():
+        for seed in (1, 2, 3):
+            content = synthetic.sentiment_run(run, seed, **shape)
+            content["history"] |= change(role, np.array(content["history"]["epoch"]), content["history"])
+            made.append(content)
+    return made
+
+
+def every_fifth(epoch: np.ndarray, values: np.ndarray) -> list[float | None]:
+    """As MC is measured."""
+    return [float(v) if e <= 20 or e % 5 == 0 else None for e, v in zip(epoch, values)]
+
+
+@pytest.mark.parametrize("name", ["C40", "C41"])
+def test_mc_and_approximation_are_compared_at_the_same_epochs(records_of, name: str) -> None:
+    def change(role, epoch, history):
+        plain = 0.15 + 0.002 * list(BY_ID[name].needs).index(role) + 0.0 * epoch
+        return {"test_rmse_mc": every_fifth(epoch, plain), "test_rmse": (plain + 0.05 * (epoch % 5 > 0)).tolist()}
+
+    assert judge(BY_ID[name], records_of(of(name, change))).status == REPRODUCED
+
+
+def test_roughness_is_measured_every_epoch_for_all_models(records_of) -> None:
+    def change(role, epoch, history):
+        early = 0.16 + 0.0001 * (-1.0) ** epoch
+        late = 0.01 * (-1.0) ** epoch * (epoch > 20) * (role != "variational_untied")
+        mc = [None] * len(epoch) if role == "none" else every_fifth(epoch, early)
+        return {"test_rmse_mc": mc, "test_rmse": (early + late).tolist()}
+
+    assert judge(BY_ID["C30"], records_of(of("C30", change))).status == REPRODUCED
+
+
+def standard_dips(role, epoch, history):
+    """The model without dropout is lucky at an epoch at which MC is not measured."""
+    lucky = np.where(epoch == 33, 0.1, 0.16)
+    if role == "none":
+        return {"test_rmse": lucky.tolist(), "test_rmse_mc": [None] * len(epoch)}
+    rise = np.where(epoch == 2, 0.15, 0.16)
+    return {"test_rmse": rise.tolist(), "test_rmse_mc": every_fifth(epoch, rise)}
+
+
+def test_lowest_points_and_gaps_are_taken_over_the_same_epochs(records_of) -> None:
+    records = records_of(of("C29", standard_dips) + of("C27", standard_dips))
+    assert "none 0.1600" in judge(BY_ID["C29"], records).numbers
+    assert "none 0.0000" in judge(BY_ID["C27"], records).numbers.split("lowest train")[0]
+
+
+def test_models_are_compared_at_the_shorter_horizon(records_of) -> None:
+    def falling(role, epoch, history):
+        curve = 0.2 - 0.0001 * epoch + 0.005 * (role != "variational_untied")
+        return {"test_rmse": curve.tolist(), "test_rmse_mc": every_fifth(epoch, curve)}
+
+    long, short = (of("C26", falling, epochs=epochs) for epochs in (200, 100))
+    contents = [c for c in long if c["choices"]["model"] != "variational_untied"]
+    contents += [c for c in short if c["choices"]["model"] == "variational_untied"]
+    assert judge(BY_ID["C26"], records_of(contents)).status == REPRODUCED
+
+
+def test_c32_looks_at_every_epoch(records_of) -> None:
+    def change(role, epoch, history):
+        plain = 0.16 - 0.0002 * epoch + 0.01 * ((epoch > 50) & (epoch < 65))
+        return {"test_rmse": plain.tolist(), "test_rmse_mc": every_fifth(epoch, 0.16 - 0.0002 * epoch)}
+
+    assert judge(BY_ID["C32"], records_of(of("C32", change))).status == REPRODUCED
+
+
+def test_c43_changes_of_two_seeds_do_not_cancel(records_of) -> None:
+    contents = of("C43", lambda role, epoch, history: {})
+    for content in contents:
+        last = {1: 1.1, 2: 0.9, 3: 1.0}[content["seed"]]
+        content["batches"] = {"train_loss": [1.0] * 90 + [last] * 10}
+    assert judge(BY_ID["C43"], records_of(contents)).status == NOT_REPRODUCED
 
 
 @pytest.mark.parametrize("name", ["C29", "C32"])

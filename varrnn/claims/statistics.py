@@ -30,7 +30,8 @@ def gap(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
 def roughness(epochs: np.ndarray, values: np.ndarray, after: int = 5) -> float:
     """Standard deviation of epoch-to-epoch differences after epoch 5.
 
-    Late epochs are measured every fifth time only; a difference counts where both neighbours were measured.
+    MC dropout is measured every fifth time only in late epochs, the dropout approximation every time: to compare models
+    give this the latter. A difference counts where both neighbours were measured.
     """
     neighbours = (np.diff(epochs) == 1) & (epochs[1:] > after)
     differences = np.diff(values)[neighbours]
@@ -70,14 +71,37 @@ def bump(values: np.ndarray) -> float:
     return float(max(heights, default=0.0))
 
 
-def over_seeds(group: Group, statistic, column: str | None = None) -> list[float]:
-    """A statistic of the test curve (or of another column) for each seed; seeds without that column are left out."""
-    curves = [(record.column(column or record.error_column), record.epochs) for record in group.records]
-    horizon = statistic in (final, gap)
-    return [float(statistic(*c, h) if horizon else statistic(*c)) for c, h in curves if len(c[0])]
+def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None,)) -> np.ndarray:
+    """The epochs at which all runs of a comparison have measured all these columns (None: the test curve)."""
+    measured = [
+        set(record.column(column or record.error_column)[0].tolist())
+        for group in groups
+        for record in group.records
+        for column in columns
+    ]
+    found = [epochs for epochs in measured if epochs]  # a seed without the column is left out, as in over_seeds
+    return np.array(sorted(set.intersection(*found)) if found else [], dtype=int)
 
 
-def mean_of(group: Group, statistic, column: str | None = None) -> float:
+def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:
+    """A statistic of the test curve (or of another column) for each seed; seeds without that column are left out.
+
+    `at` restricts the curves to epochs that all runs of a comparison have measured; the last of them is the horizon.
+    """
+    values = []
+    for record in group.records:
+        epochs, curve = record.column(column or record.error_column)
+        horizon = record.epochs
+        if at is not None:
+            use = np.isin(epochs, at)
+            epochs, curve, horizon = epochs[use], curve[use], int(max(at, default=0))
+        if len(epochs):
+            with_horizon = (horizon,) if statistic in (final, gap) else ()
+            values.append(float(statistic(epochs, curve, *with_horizon)))
+    return values
+
+
+def mean_of(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> float:
     """Seed mean of `over_seeds`; nan when there is nothing."""
-    values = over_seeds(group, statistic, column)
+    values = over_seeds(group, statistic, column, at)
     return float(np.mean(values)) if values else float("nan")
