@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.other_evidence import untied_to_tied
+from varrnn.claims.other_evidence import latest, untied_to_tied
 from varrnn.plots import figure
 from varrnn.records import Records
 from varrnn.style import REFERENCE, VARIANTS
@@ -29,14 +29,14 @@ Full training steps, candidates interleaved in one process; compare within a col
 untied / tied in Table 1, four products one after the other on a GPU."""
 
 
-def latest(records: Records) -> tuple[Mapping[str, Any], list[str]]:
+def measured(records: Records) -> tuple[Mapping[str, Any], list[str]]:
     """The last benchmark record, and the sizes that it measured."""
-    benchmark = records.benchmarks[-1] if records.benchmarks else {}
+    benchmark = latest(records)
     return benchmark, [size for size in SIZES if isinstance(benchmark.get(size), Mapping)]
 
 
 def table(records: Records) -> Table:
-    benchmark, sizes = latest(records)
+    benchmark, sizes = measured(records)
     rows = (
         [[label, *(_speed(benchmark[size], key) for size in sizes)] for key, label in LABELS.items()] if sizes else []
     )
@@ -88,7 +88,7 @@ def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
 
 def chart(records: Records, folder: Path) -> list[Path]:
     """Bars as shares of the limit, a panel per size."""
-    benchmark, sizes = latest(records)
+    benchmark, sizes = measured(records)
     with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
         for axes, size in zip(panels, sizes):
             speeds = benchmark[size]

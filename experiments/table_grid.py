@@ -10,7 +10,8 @@ from varrnn.tables import DASH, Table, mean_sd, seeds_cell
 
 NAMES = ("p_E", "p_W", "p_U", "p_c", "p_y")
 NOTE = """\
-All grid points that have a record; bold: the lowest validation perplexity of its model. As in the paper p_E is \
+All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
+seeds that all its points share. As in the paper p_E is \
 tied to p_U and p_y to p_W (Moon: p_W and p_y to p_c)."""
 
 

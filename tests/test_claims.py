@@ -130,6 +130,54 @@ def test_mc_with_word_dropout_decides_nothing(records_of, paper_contents) -> Non
     assert verdict.status == NOT_RUN and "word dropout" in verdict.numbers
 
 
+def without_mc(contents: list[dict], *seeds: int, **metrics) -> list[dict]:
+    """The same records, some seeds without MC."""
+    return [
+        c | {"metrics": c["metrics"] | {"test_ppl_mc": None} | metrics} if c["seed"] in seeds else c for c in contents
+    ]
+
+
+@pytest.mark.parametrize(("name", "size"), [("C5", "medium"), ("C7", "medium"), ("C14", "large"), ("C15", "large")])
+def test_seeds_without_mc_do_not_count_in_mc_claims(records_of, paper_contents, name, size) -> None:
+    verdict = judge(BY_ID[name], records_of(without_mc(paper_contents, 2, 3)))
+    assert (verdict.status, verdict.agrees, verdict.n) == (INDICATIVE, True, 1)
+    assert "seed=2,3" in verdict.commands[0] and "mc.samples=1000" in verdict.commands[0]
+
+
+def test_level_with_mc_counts_seeds_with_mc(records_of, paper_contents) -> None:
+    verdict = judge(BY_ID["C11h"], records_of(without_mc(paper_contents, 3)))
+    assert BY_ID["C11h"].mc and verdict.n == 2 and verdict.status == REPRODUCED
+
+
+@pytest.mark.parametrize("name", ["C5", "C6", "C7"])
+def test_mc_is_compared_with_the_approximation_of_the_same_checkpoint(records_of, paper_contents, name) -> None:
+    contents = without_mc(paper_contents, 1, test_ppl=150.0)  # a bad seed: no part of a gain
+    verdict = judge(BY_ID[name], records_of(contents))
+    assert (verdict.status, verdict.n) == (REPRODUCED, 2) and "150" not in verdict.numbers
+
+
+def test_c21_pairs_the_same_seeds_in_all_metrics(records_of) -> None:
+    runs = BY_ID["C21"].needs
+    contents = [synthetic.language_run(run, s, 77.9, 75.2, 73.4) for run in runs.values() for s in (1, 2)]
+    verdict = judge(BY_ID["C21"], records_of(without_mc(contents, 2, test_ppl=99.0)))
+    assert verdict.n == 1 and verdict.numbers.count("over 1 paired seeds") == 3
+
+
+def test_small_analogue_counts_seeds_with_mc(records_of) -> None:
+    contents = without_mc(synthetic.table1_records("medium", at="small"), 1, 3, test_ppl=150.0)
+    assert "gain 0.70; n=1" in judge(BY_ID["C5"], records_of(contents)).analogue
+
+
+def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
+    runs = {role: tuple(o.replace("large", "small") for o in run) for role, run in BY_ID["C21"].needs.items()}
+    levels = {("types", 0.05): 95.0, ("types", 0.1): 97.0, ("tokens", 0.05): 95.5, ("tokens", 0.1): 90.0}
+    contents = [
+        synthetic.language_run((*runs[role], f"model.p_U={p}"), 1, v, v, v - 1) for (role, p), v in levels.items()
+    ]
+    analogue = judge(BY_ID["C21"], records_of(contents)).analogue
+    assert analogue.startswith("small-size analogue agrees") and "valid -0.50" in analogue
+
+
 def test_size_small_never_decides(records_of) -> None:
     records = records_of(synthetic.table1_records("medium", at="small"))
     verdicts = {claim.id: verdict for claim, verdict in judge_all(records)}
@@ -174,6 +222,44 @@ def test_c20_ensembles(records_of) -> None:
     few = [synthetic.ensemble("small", "variational_untied", 3, 92.0), synthetic.ensemble("small", "naive", 3, 95.0)]
     verdict = judge(BY_ID["C20"], Records(ensembles=tuple(few)))
     assert verdict.status == NOT_RUN and verdict.analogue.startswith("small-size analogue agrees")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mc_samples": 50},
+        {"mc_word_dropout": True},
+        {"diff": {"model.p_U": 0.1}},
+        {"diff": {"optim.epochs": 5}},
+        {"diff": "mixed"},
+        {"cell": "gru"},
+    ],
+    ids=str,
+)
+def test_c20_other_ensembles_decide_nothing(change: dict) -> None:
+    made = [synthetic.ensemble("large", model, 10, 68.9) for model in ("variational_untied", "naive")]
+    made[0] |= {"choices": made[0]["choices"] | change} if "cell" in change else change
+    assert judge(BY_ID["C20"], Records(ensembles=tuple(made))).status == NOT_RUN
+
+
+def test_c20_rates_are_chosen_at_size_small_only() -> None:
+    for size, found in (("small", True), ("medium", False)):
+        made = [synthetic.ensemble(size, model, 3, 92.0) for model in ("variational_untied", "naive")]
+        made = [one | {"diff": {"model.p_W": 0.1}} for one in made]
+        assert bool(judge(BY_ID["C20"], Records(ensembles=tuple(made))).analogue) is found
+
+
+def test_c22_takes_one_machine() -> None:
+    slow, fast = synthetic.benchmark(), synthetic.benchmark()
+    slow["large"] = slow["large"] | {"variational_untied": 1}
+    del fast["large"]
+    verdict = judge(BY_ID["C22b"], Records(benchmarks=(slow, fast)))
+    assert verdict.status == REPRODUCED and "large" not in verdict.numbers
+    old, new = synthetic.benchmark("Titan X"), synthetic.benchmark("A100")
+    old["large"], new["large"] = old["large"] | {"loop_untied": 1000}, {}
+    assert judge(BY_ID["C22"], Records(benchmarks=(old, new))).status == REPRODUCED
+    verdict = judge(BY_ID["C22"], Records(benchmarks=(new, synthetic.benchmark())))  # a CPU after the GPU
+    assert verdict.status == REPRODUCED and "CPU" not in verdict.numbers
 
 
 def test_c22_is_a_matter_of_gpus() -> None:

@@ -107,8 +107,22 @@ def test_command_line_and_record(folders):
     assert file.name == "text_tiny_variational_untied_2_mc.json"
     made = json.loads(file.read_text())
     assert (made["schema"], made["kind"], made["members"], made["member_seeds"]) == (1, "ensemble", 2, [1, 2])
-    assert made["mc"] is True and made["mc_samples"] >= 3 and len(made["data"]["sha256"]) == 64
+    assert (
+        made["mc"] is True
+        and made["mc_samples"] >= 3
+        and made["mc_word_dropout"] is False
+        and len(made["data"]["sha256"]) == 64
+    )
     assert {"versions", "hardware", "commit", "choices"} <= made.keys()
+
+
+def test_word_dropout_in_mc_is_recorded(folders):
+    _, (one, two, _) = folders
+    members = [ensemble.member(folder, True, ["mc.word_dropout=true"]) for folder in (one, two)]
+    task = tasks.build(members[0].config, torch.device("cpu"))
+    assert ensemble.record(members, task, torch.device("cpu"))["mc_word_dropout"] is True
+    plain = [ensemble.member(one, False, ["mc.word_dropout=true"])]
+    assert ensemble.record(plain, task, torch.device("cpu"))["mc_word_dropout"] is False
 
 
 def test_mistakes_are_one_clear_error(folders, tmp_path):

@@ -41,6 +41,21 @@ def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
     assert records.chosen(language_model("small", "naive")).mean("test_ppl") == 97.0
 
 
+def test_rates_are_chosen_on_the_seeds_that_all_points_share(records_of) -> None:
+    runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25)}
+    levels = {(0.15, 1): 100.0, (0.15, 2): 110.0, (0.25, 1): 101.0}  # seed 2 is a hard one
+    records = records_of([synthetic.language_run(runs[p], seed, v, v) for (p, seed), v in levels.items()])
+    chosen = records.chosen(language_model("small", "naive"))
+    assert chosen.by_seed("test_ppl") == {1: 100.0, 2: 110.0}
+
+
+def test_points_without_a_common_seed_are_not_compared(records_of) -> None:
+    runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)}
+    levels = {(0.15, 1): 100.0, (0.25, 1): 99.0, (0.35, 2): 90.0}
+    records = records_of([synthetic.language_run(runs[p], seed, v, v) for (p, seed), v in levels.items()])
+    assert records.chosen(language_model("small", "naive")).mean("test_ppl") == 99.0
+
+
 def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
     run = BY_ID["C26"].needs["naive"]
     runs = {epochs: (*run, f"optim.epochs={epochs}") for epochs in (120, 40)}

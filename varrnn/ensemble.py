@@ -144,6 +144,7 @@ def record(members: Sequence[Member], task: LanguageModelTask, device: torch.dev
         "member_seeds": [one.config.seed for one in members],
         "mc": all(one.mc for one in members),
         "member_mc": [one.mc for one in members],
+        "mc_word_dropout": any(one.mc and one.config.mc.word_dropout for one in members),
         "data": {"name": task.name, "sha256": task.sha256},
         "commit": commit,
         "dirty": dirty,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,10 @@ class Group:
         values = list(self.by_seed(metric).values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
+    def measured(self, metric: str) -> Group:
+        """The records that have this metric; where two metrics are compared, both come from the same runs."""
+        return Group(tuple(record for record in self.records if record.metric(metric) is not None), self.unstable)
+
     def curve(self, column: str) -> Curve:
         """Mean and standard deviation over seeds at the epochs that every seed has measured."""
         columns = [dict(zip(*record.column(column))) for record in self.records]
@@ -143,9 +148,17 @@ class Records:
         return {key: grouped(records) for key, records in sorted(found.items())}
 
     def chosen(self, run: Run) -> Group:
-        """The grid point with the lowest validation perplexity; the test text chooses nothing."""
-        groups = [group for group in self.grid(run).values() if group.mean("valid_ppl") is not None]
-        return min(groups, key=lambda group: group.mean("valid_ppl") or np.inf, default=Group())
+        """The grid point with the lowest validation perplexity; the test text chooses nothing.
+
+        Compared are the seeds that all points have: the mean of one lucky seed is no better than a mean of three. Where
+        no seed is common to all, the commonest one decides between the points that have it.
+        """
+        points = [(group.by_seed("valid_ppl"), group) for group in self.grid(run).values()]
+        counts = Counter(seed for valid, _ in points for seed in sorted(valid))
+        shared = {seed for seed, count in counts.items() if count == sum(bool(valid) for valid, _ in points)}
+        seeds = shared or {seed for seed, _ in counts.most_common(1)}
+        scores = [(np.mean([valid[s] for s in seeds]), group) for valid, group in points if valid and seeds <= {*valid}]
+        return min(scores, key=lambda scored: scored[0], default=(0.0, Group()))[1]
 
 
 def rates(record: Record) -> tuple[tuple[str, float], ...]:

@@ -61,7 +61,8 @@ def mc_gain(role: str, least: float, most: float = np.inf) -> Rule:
     """How much MC dropout lowers the test perplexity of the same checkpoint."""
 
     def rule(evidence: Evidence) -> Outcome | None:
-        plain, mc = evidence[role].mean(TEST), evidence[role].mean(MC)
+        both = evidence[role].measured(TEST).measured(MC)
+        plain, mc = both.mean(TEST), both.mean(MC)
         if plain is None or mc is None:
             return None
         gain = plain - mc
@@ -73,7 +74,8 @@ def mc_gain(role: str, least: float, most: float = np.inf) -> Rule:
 
 def mc_untied_wins(evidence: Evidence) -> Outcome | None:
     """C7: with MC untied lies below tied, and its gain is the larger one."""
-    means = {(role, m): evidence[role].mean(m) for role in evidence.groups for m in (TEST, MC)}
+    both = {role: group.measured(TEST).measured(MC) for role, group in evidence.groups.items()}
+    means = {(role, metric): group.mean(metric) for role, group in both.items() for metric in (TEST, MC)}
     if any(value is None for value in means.values()):
         return None
     tied, untied = (means[f"variational_{kind}", MC] or 0.0 for kind in ("tied", "untied"))

@@ -10,11 +10,11 @@ At size small a claim of the paper is never decided: its analogue "agrees" or "d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from varrnn.paper_runs import SEEDS, Run, commands
-from varrnn.records import Group, Records
+from varrnn.records import Group, Records, rates
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 INDICATIVE, SHORT, NOT_RUN = "indicative", "short horizon", "not run"
@@ -77,6 +77,7 @@ class Claim:
     epochs: int = 0  # the least horizon for a verdict
     mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
     analogue: bool = False  # judged again, without margins, at size small
+    rates_of: str = ""  # the role whose rates, chosen on validation, all roles take at size small
     ours: bool = False  # not a claim of the paper, not counted
     decide: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
     rule_text: str = ""
@@ -97,17 +98,16 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
     missing = [(run, records.missing(run) or SEEDS) for role, run in claim.needs.items() if not groups[role].records]
     if missing:
         return Verdict(NOT_RUN, unstable=unstable, commands=tuple(commands(missing)))
+    tried, groups = groups, _with_mc(claim, groups)
     fault = _mc_fault(groups) if claim.mc else ""
     outcome = None if fault else claim.rule(Evidence(groups))
     if outcome is None:
-        again = [(run, groups[role].seeds()) for role, run in claim.needs.items()]
-        extra = f" mc.samples={MC_SAMPLES}" if claim.mc else ""
-        redo = tuple(line + extra for line in commands(again))
+        redo = tuple(_commands(claim, ((run, tried[role].seeds()) for role, run in claim.needs.items())))
         return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
     n = outcome.n if outcome.n is not None else min(map(len, groups.values()))
     epochs = min(group.epochs for group in groups.values())
     status = _status(claim, outcome, n, epochs)
-    more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status))
+    more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
     return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more)
 
 
@@ -119,20 +119,31 @@ def _status(claim: Claim, outcome: Outcome, n: int, epochs: int) -> str:
     return REPRODUCED if outcome.agrees else NOT_REPRODUCED
 
 
-def _more(claim: Claim, records: Records, status: str) -> list[str]:
-    """What would turn an indication into a verdict."""
+def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]) -> list[str]:
+    """What would turn an indication into a verdict: runs, and the MC of runs that have none."""
     if status == SHORT:
         return commands((run, SEEDS) for run in claim.needs.values())
-    missing = ((run, records.missing(run)) for run in claim.needs.values())
-    return commands((run, seeds) for run, seeds in missing if seeds)
+    wanted = []
+    for role, run in claim.needs.items():
+        unsampled = set(records.group(run).seeds()) - set(used[role].seeds())
+        wanted.append((run, tuple(sorted({*records.missing(run), *unsampled}))))
+    return _commands(claim, ((run, seeds) for run, seeds in wanted if seeds))
+
+
+def _commands(claim: Claim, runs: Iterable[tuple[Run, tuple[int, ...]]]) -> list[str]:
+    """Commands for runs some of which may exist; a claim about MC says how many samples it needs."""
+    return [line + (f" mc.samples={MC_SAMPLES}" if claim.mc else "") for line in commands(runs)]
+
+
+def _with_mc(claim: Claim, groups: Mapping[str, Group]) -> dict[str, Group]:
+    """For a claim about MC the runs that have it: MC claims compare the SAME checkpoints, and count only those."""
+    return {role: group.measured("test_ppl_mc") if claim.mc else group for role, group in groups.items()}
 
 
 def _mc_fault(groups: Mapping[str, Group]) -> str:
     """Why the MC values of these records decide nothing; empty when they do."""
     for record in (record for group in groups.values() for record in group.records):
-        value, samples = record.metric("test_ppl_mc"), record.metric("mc_samples") or 0
-        if value is None:
-            continue  # a model without MC evaluation; a rule that needs it answers None
+        samples = record.metric("mc_samples") or 0
         if samples < MC_SAMPLES:
             return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
         if (record.content.get("mc") or {}).get("word_dropout", record.options.get("mc.word_dropout")):
@@ -145,7 +156,7 @@ def _mc_fault(groups: Mapping[str, Group]) -> str:
 def _small(claim: Claim, records: Records) -> str:
     """The claim's rule at size small: every model at the rates chosen on validation."""
     assert claim.rule is not None
-    groups = {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
+    groups = _with_mc(claim, _small_groups(claim, records))
     if not all(group.records for group in groups.values()):
         return ""
     fault = _mc_fault(groups) if claim.mc else ""
@@ -156,6 +167,15 @@ def _small(claim: Claim, records: Records) -> str:
     parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
     text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
     return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; n={n})"
+
+
+def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
+    """Every role at its own best rates, or all at those of one role: then nothing but the role differs."""
+    if not claim.rates_of:
+        return {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
+    chosen = records.chosen(_at_small(claim.needs[claim.rates_of]))
+    point = rates(chosen.records[0]) if chosen.records else ()
+    return {role: records.grid(_at_small(run)).get(point, Group()) for role, run in claim.needs.items()}
 
 
 def _at_small(run: Run) -> Run:
