@@ -57,7 +57,7 @@ def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a checkpoint; nothing in it is ever executed."""
     try:
         return torch.load(file, map_location=device, weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+    except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise UserError(
             f"{file}: not a readable checkpoint ({type(error).__name__}); remove it to start this run again"
         ) from error

@@ -43,7 +43,7 @@ AT_LEAST = {
     "seed": 0,
 }
 LONGEST = 200  # bytes of a folder's name; file systems stop at 255
-RATES = ("p_E", "p_W", "p_U", "p_c", "p_y")
+RATES = ("p_W", "p_U", "p_c", "p_E", "p_y")  # those that others follow come first
 
 
 def register() -> None:
@@ -82,6 +82,11 @@ def to_config(composed: DictConfig) -> Config:
 def check(config: Config) -> None:
     """Refuse values that no part of the library could use, naming the key and what is allowed."""
     values = leaves(config)
+    for group in ("model", "size", "task"):
+        if not values[f"{group}.name"]:
+            raise UserError(
+                f"{group}.name is not set: give the chosen file of {group}/ a line `name:` with its own name"
+            )
     for key, allowed in ALLOWED.items():
         if values[key] not in allowed:
             raise UserError(

@@ -3,12 +3,14 @@
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from varrnn.config import CONFIGS, leaves, nearest
 from varrnn.errors import UserError
@@ -19,6 +21,7 @@ from varrnn.schema import TASKS, Config
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Turn what a user can mend into one message and exit status 1; what only we can mend keeps its traceback."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # without the source line
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own half of a traceback and exit
     try:
         yield
@@ -27,7 +30,7 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(128 + stopped.signum)
     except KeyboardInterrupt:
         sys.exit(130)
-    except (UserError, HydraException, OmegaConfBaseException, OSError) as error:
+    except (UserError, HydraException, OmegaConfBaseException, YAMLError, OSError) as error:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
 
@@ -38,19 +41,34 @@ def explain(error: Exception) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         allowed = [option for option in error.options if option != "null"]
         return f"{group}={name}: allowed are {', '.join(allowed)}{nearest(name, allowed)}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; see python run.py --help"
+    if isinstance(error, YAMLError):
+        return f"a config file is not valid YAML: {' '.join(str(error).split())}"
+    several = re.search(r"Ambiguous value for argument '([^']+)'", str(error))
+    if several:
+        return f"{several.group(1)}: several values make a sweep; add -m (python run.py -m ...)"
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    key = getattr(cause, "full_key", None)
-    first = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-    if key and "not in" in first:
-        return f"{key}: there is no such option{nearest(str(key), known_keys())}; see python run.py --help"
-    if key:
-        return f"{key}: {first}"
-    if isinstance(error, HydraException):
-        missing = re.search(r"Could not override '([^']+)'", str(error))
-        if missing:
-            name = missing.group(1)
-            return f"{name}: there is no such group or option{nearest(name, known_keys())}; see python run.py --help"
-    return str(error)
+    return _explain_key(error, cause)
+
+
+def _explain_key(error: Exception, cause: BaseException) -> str:
+    """A key that does not exist, or a value of the wrong type."""
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return str(error)
+    missing = re.search(r"Could not override '([^']+)'", str(error))
+    inside = re.search(r"full_key: (\S+)", str(cause))
+    key = str(getattr(cause, "full_key", None) or (inside and inside.group(1)) or (missing and missing.group(1)) or "")
+    first = next((line for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+    if not key:
+        return first
+    if missing or "not in" in first:
+        owners = [name for name, task in TASKS.items() if key in {f"task.{field.name}" for field in fields(task)}]
+        if owners:
+            return f"{key}: an option of {' and '.join(owners)} tasks, not of the chosen one; see python run.py --help"
+        alike = [known for known in known_keys() if ("." in known) == ("." in key)]
+        return f"{key}: there is no such group or option{nearest(key, alike)}; see python run.py --help"
+    return f"{key}: {first}"
 
 
 def known_keys() -> list[str]:

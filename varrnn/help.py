@@ -1,5 +1,6 @@
 """`python run.py --help`: the groups with what is in them, and the keys that people change, each with its sentence."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -44,18 +45,24 @@ def text(all_keys: bool = False) -> str:
         if files:
             lines += ["", f"  {group}=   {sentence}"]
             lines += [f"    {file.stem:26}{first_comment(file)}" for file in files]
-    lines += ["", "Keys (defaults before any group's; `--help all` lists every key)", ""]
+    lines += [
+        "",
+        "Keys, with the defaults that groups may change" + ("" if all_keys else "; `--help all` lists all"),
+        "",
+    ]
     told, defaults = sentences(), leaves(Config())
     for key in told if all_keys else KEYS:
         default = f"={defaults[key]}" if key in defaults else ""
-        lines.append(f"  {key + default:26}{told[key]}")
+        lines.append(f"  {key + default:32} {told[key]}")
     return "\n".join(lines)
 
 
 def first_comment(file: Path) -> str:
-    """What a config file says of itself."""
-    comments = (line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
-    return next((comment for comment in comments if not comment.startswith("@package")), "")
+    """The first sentence of what a config file says of itself."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    comments = [line[1:].strip() for line in lines if line.startswith("#") and "@package" not in line]
+    words = " ".join(comments)
+    return re.split(r"(?<=[a-z)\]0-9\"])\. (?=[A-Z])", words)[0].rstrip(".") + "." if words else ""
 
 
 def show_if_asked() -> None:

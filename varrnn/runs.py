@@ -213,4 +213,9 @@ def add_mc(
 def describe(summary: dict[str, Any]) -> str:
     """The final numbers in a few lines."""
     shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
-    return "\n".join(f"  {name:20} {value:,.4g}" for name, value in shown.items() if value is not None)
+    return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
+
+
+def spelled(value: float) -> str:
+    """Four digits, and never an exponent for a large number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -16,7 +16,7 @@ def option(default, sentence: str):
 class Model:
     """A variant is data: five probabilities of DROPPING and two sharing rules (paper, section 4)."""
 
-    name: str = option("variational_untied", "the variant's name, as in Table 1")
+    name: str = option("", "the variant's name: that of its file in configs/model")
     p_E: float = option(0.0, "probability of dropping a word type (embedding dropout)")
     p_W: float = option(0.0, "probability of dropping an input of each recurrent layer")
     p_U: float = option(0.0, "probability of dropping a recurrent connection")
@@ -32,7 +32,7 @@ class Model:
 class Size:
     """How large the network is."""
 
-    name: str = option("tiny", "the size's name")
+    name: str = option("", "the size's name: that of its file in configs/size")
     units: int = option(128, "units per recurrent layer, and the embedding's dimension")
     layers: int = option(2, "recurrent layers")
     init: float = option(
