@@ -124,6 +124,7 @@ def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     assert [file.suffix for file in files] == [".pdf", ".png"] and all(file.stat().st_size > 1000 for file in files)
     ((panel, cells),) = painted
     assert cells.tolist() == [[90, 85], [80, 99]]  # p_U across, p_W down
+    assert panel.get_title() == "pydoc tiny variational_untied\nvalid_ppl"
     (frame,) = panel.patches
     assert (frame.get_x(), frame.get_y()) == (-0.48, 0.52)  # column 0, row 1
     bold = [text.get_text() for text in panel.texts if text.get_weight() == "bold"]
@@ -167,9 +168,43 @@ def test_no_folder_is_one_clear_error(tmp_path):
         list(sweeps.load(tmp_path / "nothing"))
 
 
+def test_a_broken_file_is_named_and_the_others_are_read(tmp_path, capsys):
+    (tmp_path / "a.json").write_text('{"choices": ')
+    (tmp_path / "b.json").write_text(json.dumps(summary()))
+    assert len(list(sweeps.load(tmp_path))) == 1
+    assert f"left out: {tmp_path / 'a.json'}: not readable" in capsys.readouterr().err
+
+
+def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch):
+    """As with --config-dir: a choice that configs/ does not have."""
+    monkeypatch.chdir(tmp_path)
+    run = make_run("mc.samples=0")
+    (run / "summary.json").unlink()
+    for name, old, new in (("mine", "name: variational", "name: mine_"), ("torn", "task:", "task: [")):
+        (tmp_path / "runs" / name).mkdir()
+        text = (run / "config.yaml").read_text()
+        assert old in text
+        (tmp_path / "runs" / name / "config.yaml").write_text(text.replace(old, new))
+    (usual,) = (one for one in sweeps.unfinished(tmp_path) if one.failure.folder == str(tmp_path / run))
+    assert usual.failure.command.startswith("python run.py ")
+    assert usual.failure.last_lines[0].startswith("epoch 2: valid ppl ")
+    mine, torn = (one.failure for one in sweeps.unfinished(tmp_path) if one.failure.folder != str(tmp_path / run))
+    assert mine.command.startswith("the same command as before, with its --config-dir (task=text")
+    assert mine.last_lines == ["no epoch finished yet"]
+    assert torn.command == "the same command as before"
+
+
+def test_an_unknown_model_names_every_option_of_an_axis():
+    (grid,) = sweeps.grids(variational_grid())
+    grid.choices["model"] = "mine"
+    assert sweeps.chosen(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
+
+
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])
+    assert config.compose(shlex.split(multirun.command(made))[2:]) == made
+    made = config.compose([*words, "run_dir='my runs/one'"])
     assert config.compose(shlex.split(multirun.command(made))[2:]) == made
 
 

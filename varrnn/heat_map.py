@@ -29,7 +29,7 @@ def draw(grid: Grid, folder: Path) -> list[Path]:
         paint(panels[0], cells)
         panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=short(x))
         panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=short(y) if y else "")
-        title = textwrap.wrap(grid.name.replace("_", " "), 50, break_on_hyphens=False)
+        title = textwrap.wrap(" ".join(grid.parts), 50, break_on_hyphens=False)
         panels[0].set_title("\n".join([*title, grid.score]))
     return files
 

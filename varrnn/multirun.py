@@ -19,9 +19,11 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
 
 from varrnn import checkpoint, runs
 from varrnn import config as configs
@@ -31,6 +33,7 @@ from varrnn.schema import Config
 
 LAST_LINES = 5
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
+NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
 NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
 
 
@@ -158,11 +161,16 @@ def failed(error: Exception, config: Config | None, overrides: Sequence[str]) ->
 def command(config: Config) -> str:
     """The command that starts this one run again, or goes on with it."""
     chosen = [f"{group}={name}" for group, name in configs.choices(config).items()]
-    base, mine = configs.leaves(configs.compose(chosen)), configs.leaves(config)
+    try:
+        base, mine = configs.leaves(configs.compose(chosen)), configs.leaves(config)
+    except NOT_COMPOSED:  # files outside configs/, which the run does not remember
+        return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
     differs = [f"{key}={spell(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]]
     words = [*chosen, *differs, f"seed={config.seed}"]
     if config.runs_root != Config().runs_root:
         words.append(f"runs_root={spell(config.runs_root)}")
+    if config.run_dir is not None:
+        words.append(f"run_dir={spell(config.run_dir)}")
     return " ".join(["python run.py", *map(shlex.quote, words)])
 
 

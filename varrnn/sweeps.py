@@ -1,8 +1,10 @@
 """What a sweep has found: grid points ranked by their validation value, never by the test set; and unfinished runs."""
 
+import csv
 import fcntl
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from varrnn import config as configs
 from varrnn import multirun, results
@@ -53,12 +56,17 @@ class Grid:
     points: list[Point]  # best first
 
     @property
-    def name(self) -> str:
-        """`ptb_small_naive`; whatever is not the default is added."""
+    def parts(self) -> list[str]:
+        """Task, size and model; whatever is not the default is added."""
         chosen = self.choices
         parts = [chosen["task"], chosen["size"], chosen["model"]]
         parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
-        return "_".join(parts + [f"{key}={value}" for key, value in self.others.items()]).replace("/", "%")
+        return parts + [f"{key}={value}" for key, value in self.others.items()]
+
+    @property
+    def name(self) -> str:
+        """`ptb_small_naive`, for files."""
+        return "_".join(self.parts).replace("/", "%")
 
     def axes(self) -> list[tuple[str, ...]]:
         """The swept options that vary; those that always have one value (p_E and p_U) are one axis."""
@@ -80,7 +88,11 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
         raise UserError(f"{folder}: no such folder of runs; the runs of a sweep are below its runs_root")
     for file in sorted(folder.rglob("*.json")):
         if not any(part.startswith(".") for part in file.relative_to(folder).parts):
-            content = json.loads(file.read_text(encoding="utf-8"))
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                print(f"left out: {file}: not readable ({error})", file=sys.stderr)
+                continue
             if isinstance(content, dict) and {"choices", "status", "config"} <= content.keys():
                 yield content
 
@@ -148,8 +160,11 @@ def followers(grid: Grid, axis: tuple[str, ...]) -> set[str]:
     """The options of an axis that change when another one is changed, since the model's YAML ties them."""
     found: set[str] = set()
     for key in axis if len(axis) > 1 else ():
-        composed = configs.leaves(configs.compose([*_choices(grid), f"{key}={PROBE}"]))
-        found |= {other for other in axis if other != key and composed[other] == PROBE}
+        try:
+            composed = configs.leaves(configs.compose([*_choices(grid), f"{key}={PROBE}"]))
+        except multirun.NOT_COMPOSED:  # then every option is named, which is right if longer
+            return set()
+        found |= {other for other in axis if other != key and composed.get(other) == PROBE}
     return found
 
 
@@ -189,11 +204,14 @@ def unfinished(folder: Path) -> list[Unfinished]:
     found = []
     for file in sorted(folder.rglob("config.yaml")):
         run = file.parent
-        ended = results.read(run)
-        if ended is None or ended["status"] != "finished" or (run / "error.txt").is_file():
-            config = configs.load_run(run)
-            failure = multirun.Failure(str(run), last_lines(run), multirun.command(config))
-            found.append(Unfinished(_status(run, ended), failure))
+        try:
+            ended = results.read(run)
+            if ended is not None and ended["status"] == "finished" and not (run / "error.txt").is_file():
+                continue
+            lines, again = last_lines(run), multirun.command(configs.load_run(run))
+        except (*multirun.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
+            ended, lines, again = None, str(error).splitlines()[:1], "the same command as before"
+        found.append(Unfinished(_status(run, ended), multirun.Failure(str(run), lines, again)))
     return found
 
 
@@ -219,8 +237,19 @@ def running(run: Path) -> bool:
 
 
 def last_lines(run: Path) -> list[str]:
-    """The end of error.txt, or of the log where there is none."""
-    for file in (run / "error.txt", run / "log.csv"):
-        if file.is_file():
-            return file.read_text(encoding="utf-8").splitlines()[-multirun.LAST_LINES :]
-    return ["(nothing was logged)"]
+    """The end of error.txt; where there is none, how far the log has come."""
+    file = run / "error.txt"
+    if file.is_file():
+        return file.read_text(encoding="utf-8").splitlines()[-multirun.LAST_LINES :]
+    return [_last_epoch(run / "log.csv")]
+
+
+def _last_epoch(log: Path) -> str:
+    """`epoch 5: valid ppl 157.3`; the training loss where nothing was validated."""
+    rows = list(csv.DictReader(log.read_text(encoding="utf-8").splitlines())) if log.is_file() else []
+    if not rows:
+        return "no epoch finished yet"
+    last = rows[-1]
+    name = next((name for name in (*SCORES, "train_loss") if last.get(name)), None)
+    measured = f": {name.replace('_', ' ')} {float(last[name]):.4g}" if name else ""
+    return f"epoch {last['epoch']}{measured}"
