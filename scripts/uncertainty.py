@@ -17,6 +17,7 @@ from varrnn import calibration, results, runs, schema, tasks, uncertainty
 from varrnn import config as configs
 from varrnn import text_uncertainty as texts
 from varrnn import uncertainty_plots as plots
+from varrnn.data import files
 from varrnn.data.corpus import UNK, split_lines
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
     options = parser.parse_args()
+    check(options)
     task, model, config = load(options.run, options.overrides)
     options.out = options.out or options.run / "uncertainty"
     measure = language_model if isinstance(task, LanguageModelTask) else regression
@@ -46,6 +48,22 @@ def main() -> None:
     (options.out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(numbers, indent=1))
     print("\n".join(f"wrote {file}" for file in sorted(options.out.iterdir())))
+
+
+def check(options: Any) -> None:
+    """Before anything is loaded: numbers that leave nothing to draw."""
+    for name, least in (("samples", 1), ("words", 2), ("length", 2), ("shown", 2)):
+        if getattr(options, name) < least:
+            raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
+    if options.text:
+        read_own(options.text)
+
+
+def read_own(file: Path) -> str:
+    try:
+        return files.decode(file, files.read(file))
+    except UserError as error:
+        raise UserError(f"--text {error}") from error
 
 
 def load(folder: Path, overrides: list[str]) -> tuple[Any, Any, schema.Config]:
@@ -94,7 +112,7 @@ def language_model(task: LanguageModelTask, model: Any, config: schema.Config, o
 def own_text(file: Path, words: list[str]) -> torch.Tensor:
     """A user's text as word ids; words that the model has never seen become `<unk>`."""
     ids = {word: i for i, word in enumerate(words)}
-    found = split_lines(file.read_text(encoding="utf-8"))
+    found = split_lines(read_own(file))
     unknown = [word for word in found if word not in ids]
     if unknown and UNK not in ids:
         raise UserError(f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}")

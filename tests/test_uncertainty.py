@@ -220,13 +220,25 @@ def test_fitted_precision_is_that_of_the_noise():
         uncertainty.fit_precision([mean], targets[:, None])
 
 
+@pytest.mark.parametrize("values", [[-0.5, 1.5], [0.2, 0.2], [2.0, 3.0], [math.nan, 1.0]])
+def test_logits_are_refused(values):
+    with pytest.raises(ValueError, match=r"not probabilities.*apply=lambda y: y.softmax\(-1\)"):
+        uncertainty.classification([torch.tensor([[0.5, 0.5], values])])
+
+
+def test_half_precision_probabilities_are_probabilities():
+    p = torch.randn(20, 10_000).softmax(-1)
+    for dtype in (torch.float16, torch.bfloat16):
+        uncertainty.classification([p.to(dtype)])
+
+
 def test_mistakes_in_streams():
     with pytest.raises(ValueError, match="no sample"):
         uncertainty.classification([])
     with pytest.raises(ValueError, match="no sample"):
         uncertainty.regression([], 1.0)
     with pytest.raises(ValueError, match="after samples of"):
-        uncertainty.classification([torch.ones(2, 3), torch.ones(1, 3)])
+        uncertainty.classification([torch.ones(2, 3) / 3, torch.ones(1, 3) / 3])
     with pytest.raises(ValueError, match="targets of shape"):
         uncertainty.regression([torch.ones(4, 1)], 1.0, torch.ones(4))
     with pytest.raises(ValueError, match="needs targets"):

@@ -31,7 +31,7 @@ def draw(monkeypatch, capsys):
     """Run the script as the command line would, in this process: (exit status, what it said on stderr)."""
 
     def run(*words: str | Path) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, words), "--samples", "3"])
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--samples", "3", *map(str, words)])
         try:
             runpy.run_path(str(SCRIPT), run_name="__main__")
         except SystemExit as stop:
@@ -73,6 +73,12 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
         (tmp_path / "config.yaml").write_text((language_run / "config.yaml").read_text())
         status, said = draw(tmp_path)
         assert status == 1 and said.startswith("error: ") and message in said
+    for name, value, least in (("samples", 0, 1), ("words", 1, 2), ("length", 1, 2), ("shown", -3, 2)):
+        told = draw(language_run, f"--{name}", value)
+        assert told == (1, f"error: --{name} {value}: must be at least {least}\n")
+    for file in (tmp_path / "none.txt", tmp_path):
+        status, said = draw(language_run, "--text", file)
+        assert status == 1 and said.startswith(f"error: --text {file}: cannot be read") and said.count("\n") == 1
     assert "not a run's folder" in draw(tmp_path / "nowhere")[1]
 
 
