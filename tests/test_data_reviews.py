@@ -147,12 +147,14 @@ def test_a_users_csv(tmp_path):
         ("text,rating\na,1\nb,good\n", "line 3: rating 'good' is not a number"),
         ("text,rating\na,nan\n", "line 2: rating 'nan'"),
         ("text,rating\na\n", "line 2: rating ''"),
+        ("text,rating\na,1\nGood,bad,3\n", 'line 3: 3 fields, the header has 2; quote texts with "..."'),
+        ("rating,text\n3,Good, but long\n", "line 2: 3 fields, the header has 2"),
         ("text,rating\n ,1\n", "line 2: the text is empty"),
         (b"text,rating\ncaf\xe9,1\n", "line 2: byte 0xe9"),
         ('text,rating\n"open,1\n', "not a valid CSV"),
         ("text,rating\n" + "a" * 200_000 + ",1\n", "not a valid CSV.*limit"),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_a_bad_csv_gets_one_clear_answer(tmp_path, content, message):
     with pytest.raises(UserError, match=message):

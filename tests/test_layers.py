@@ -227,3 +227,20 @@ def test_known_faults_of_public_packages():
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("layer", "options", "message"),
+    [
+        (VariationalLSTM, {"hx": torch.zeros(1, B, H)}, r"LSTM: hx is a Tensor; give \(h_0, c_0\)"),
+        (VariationalLSTM, {"hx": torch.zeros(2, B, H)}, r"give \(h_0, c_0\)"),  # would be taken for two states
+        (VariationalGRU, {"hx": (torch.zeros(1, B, H),) * 2}, "GRU: hx is a tuple; give h_0, a tensor"),
+        (VariationalRNN, {"hx": (torch.zeros(1, B, H),)}, "give h_0, a tensor"),
+        (VariationalLSTM, {"masks": torch.ones(1)}, "masks is a Tensor; give a Masks"),
+        (VariationalLSTM, {"masks": (torch.ones(1),)}, "masks is a tuple; give a Masks"),
+        (VariationalLSTM, {"masks": 0.5}, "masks is a float; give a Masks"),
+    ],
+)
+def test_wrong_kinds_of_states_and_masks_are_named(layer, options, message):
+    with pytest.raises(TypeError, match=message):
+        layer(I, H)(torch.randn(T, B, I), **options)

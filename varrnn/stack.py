@@ -173,6 +173,9 @@ class RecurrentLayers(MaskedModule):
         if hx is None:
             zero = sequences.steps.new_zeros(shape)
             return (zero,) * self.cell.states
+        if isinstance(hx, Tensor) == (self.cell.states > 1):
+            wanted = "(h_0, c_0), two tensors" if self.cell.states > 1 else "h_0, a tensor"
+            raise TypeError(f"{type(self).__name__}: hx is a {type(hx).__name__}; give {wanted}")
         given = tuple(hx) if self.cell.states > 1 else (hx,)
         state = tuple(sequences.read_state(h) for h in given)
         if len(state) != self.cell.states or any(tuple(h.shape) != shape for h in state):
@@ -185,7 +188,13 @@ class RecurrentLayers(MaskedModule):
             if self.masks_on:
                 return self.sample_masks(sequences.batch_size, sequences.steps.shape[0])
             return self.ones_masks()
-        given = (masks,) if isinstance(masks, Masks) else tuple(masks)
+        given = (masks,) if isinstance(masks, Masks) else masks
+        if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
+            raise TypeError(
+                f"{type(self).__name__}: masks is a {type(masks).__name__}; give a Masks for each layer and direction "
+                "in a tuple, as sample_masks makes them"
+            )
+        given = tuple(given)
         if len(given) != self.num_layers * self.directions:
             raise ValueError(
                 f"{type(self).__name__}: {len(given)} masks for {self.num_layers} layers x {self.directions} directions"

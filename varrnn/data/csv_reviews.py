@@ -7,6 +7,7 @@ import io
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def load(path: str) -> Reviews:
             raise UserError(
                 f"{file}: no column {missing[0]!r}; the first line names {reader.fieldnames}, give text,rating"
             )
-        rows = [(_words(file, reader.line_num, row), _rating(file, reader.line_num, row)) for row in reader]
+        rows = [_row(file, reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise UserError(
             f'{file}, line {reader.line_num}: not a valid CSV file ({error}); quote texts with "..."'
@@ -38,6 +39,14 @@ def load(path: str) -> Reviews:
         raise UserError(f"{file}: a header but no reviews below it")
     texts, ratings = zip(*rows)
     return Reviews(file.stem, list(texts), np.array(ratings), files.sha256_of(content))
+
+
+def _row(file: Path, line: int, row: dict[Any, Any]) -> tuple[list[str], float]:
+    beyond = row.pop(None, None)  # what no column of the header takes: a text cut at its comma would pass in silence
+    if beyond:
+        fields = f"{len(row) + len(beyond)} fields, the header has {len(row)}"
+        raise UserError(f'{file}, line {line}: {fields}; quote texts with "..."')
+    return _words(file, line, row), _rating(file, line, row)
 
 
 def _words(file: Path, line: int, row: dict[str, str | None]) -> list[str]:
