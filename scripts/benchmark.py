@@ -158,7 +158,8 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    machine = {**results.hardware(device), "torch": torch.__version__, "clock": chosen.clock}
+    code = {"commit": results.commit()[0]}
+    machine = {**results.hardware(device), "torch": torch.__version__, "clock": chosen.clock, **code}
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
     timer = Timer(chosen.clock, device, 0.0 if chosen.quick else chosen.seconds)
