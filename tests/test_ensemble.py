@@ -12,6 +12,7 @@ from tiny import make_run, python
 from varrnn import config, ensemble, mc, runs, tasks
 from varrnn.errors import UserError
 from varrnn.evaluate import log_probabilities
+from varrnn.tasks.language_model import LanguageModelTask
 
 SAMPLES = "mc.samples=3"
 
@@ -44,6 +45,15 @@ def perplexity(*probabilities):
 
 def average(folders, *sampled):
     return ensemble.average([ensemble.member(f, m) for f, m in zip(folders, sampled)])
+
+
+def test_samples_that_a_run_has_left_are_used_and_kept(folders, monkeypatch):
+    """Fewer samples than there are must neither be drawn again nor replace them."""
+    monkeypatch.setattr(LanguageModelTask, "mc", None)  # sampling again would fail
+    folder = folders[1][0]
+    before = (folder / "mc.pt").read_bytes()
+    made = ensemble.average([ensemble.member(folder, True, ["mc.samples=2"])])
+    assert made["mc_samples"] == 3 and (folder / "mc.pt").read_bytes() == before
 
 
 @pytest.mark.parametrize("sampled", [(False, False), (True, True), (False, True)])

@@ -121,11 +121,11 @@ def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
 
 def sampled(one: Member, model: Any, task: LanguageModelTask, device: torch.device, bar: Bar) -> dict[str, Any]:
     """The run's mc.pt, with at least as many samples as asked for: what its own MC evaluation left counts."""
-    file, asked = one.folder / "mc.pt", one.config.mc
-    weights = {"word_dropout": asked.word_dropout, "weights": checkpoint.fingerprint(model)}
+    file = one.folder / "mc.pt"
     if file.is_file():
         saved = checkpoint.load(file, device)
-        if saved["described"] == weights and saved["done"] >= asked.samples and not saved["position"]:
+        enough = saved["done"] >= one.config.mc.samples and not saved["position"]
+        if enough and saved["described"] == task.described(model, one.config):
             return saved
     task.mc(model, one.config, one.folder, bar)
     return checkpoint.load(file, device)

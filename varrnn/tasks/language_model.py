@@ -108,17 +108,18 @@ class LanguageModelTask:
         shown = row["valid_ppl_authors" if self.headlined == "authors" else "valid_ppl"]
         return f"train ppl {row['train_ppl']:.2f}  valid ppl {shown:.2f}"
 
+    def described(self, model: SequenceModel, config: schema.Config) -> dict[str, Any]:
+        """What the samples in a mc.pt belong to: these weights on this text, with or without word dropout."""
+        weights = checkpoint.fingerprint(model)
+        return {"word_dropout": config.mc.word_dropout, "weights": weights, "data": self.sha256}
+
     def mc(self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
         """Test perplexity by MC dropout, stopping and going on through mc.pt."""
         device = self.test.device
         rows = config.mc.rows or (1000 if device.type == "cuda" else 100)
         carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, config.mc.memory_mb)
         file = folder / "mc.pt"
-        described = {
-            "word_dropout": config.mc.word_dropout,
-            "weights": checkpoint.fingerprint(model),
-            "data": self.sha256,
-        }
+        described = self.described(model, config)
         if file.is_file():
             saved = checkpoint.load(file, device)
             under_way = saved["pass_rows"] if saved["position"] else 0
