@@ -1,13 +1,13 @@
 """Print a verdict on every claim of the paper, from the records; `--write` also renews results/claims.md and .csv."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from varrnn.artefact import RESULTS
 from varrnn.claims import CLAIMS, judge
 from varrnn.claims.report import lines, write
 from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
 from varrnn.records import RECORDS, load
 
 
@@ -30,7 +30,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with one_line_errors():
         main()
-    except UserError as error:
-        sys.exit(f"error: {error}")

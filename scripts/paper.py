@@ -14,6 +14,7 @@ from varrnn.artefact import RESULTS
 from varrnn.claims import judge_all
 from varrnn.claims.report import write as write_claims
 from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
 from varrnn.readme_block import BEGIN, block, replaced
 from varrnn.records import RECORDS, ROOT, Records, load
 
@@ -84,7 +85,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with one_line_errors():
         main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
