@@ -23,7 +23,7 @@ def main() -> None:
     if ended is None or ended["status"] != "finished":
         state = "not finished" if ended is None else ended["status"]
         raise UserError(f"{options.run_dir}: this run is {state}; the command that started it goes on")
-    if not runs.drops(asked) and asked.mc.samples:
+    if not asked.model.drops and asked.mc.samples:
         print("without dropout every MC sample is the same: there is nothing to average")
     runs.run(asked, options.run_dir)
 

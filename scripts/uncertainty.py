@@ -72,7 +72,7 @@ def load(folder: Path, overrides: list[str]) -> tuple[Any, Any, schema.Config]:
     ended = results.read(folder)
     if ended is None or ended["status"] != "finished":
         raise UserError(f"{folder}: this run has not finished; start its command again first")
-    if not runs.drops(config):
+    if not config.model.drops:
         raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
     task = tasks.build(config, runs.choose_device(config))
     if task.sha256 != ended["data"]["sha256"]:

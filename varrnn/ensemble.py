@@ -53,9 +53,9 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
         raise UserError(f"{folder}: not a finished run; the command that started it goes on")
     if not hasattr(config.task, "corpus"):
         raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
-    if mc and runs.drops(config) and not config.mc.samples:
+    if mc and config.model.drops and not config.mc.samples:
         raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); say how many samples: mc.samples=1000")
-    return Member(folder, config, summary, mc and runs.drops(config))
+    return Member(folder, config, summary, mc and config.model.drops)
 
 
 def average(members: Sequence[Member]) -> dict[str, Any]:

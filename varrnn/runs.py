@@ -176,19 +176,13 @@ def load_reported(model: SequenceModel, config: Config, folder: Path) -> None:
 
 def mc_done(summary: dict[str, Any], config: Config) -> bool:
     """Has MC dropout been evaluated as this config asks?"""
-    if config.mc.samples == 0 or not drops(config):
+    if config.mc.samples == 0 or not config.model.drops:
         return True
     done, asked = summary.get("mc", {}), {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
     if config.mc.word_dropout != done.get("word_dropout"):
         return False
     # more samples than asked for are better evidence, and may have cost hours
     return done == asked or (done["samples"] > asked["samples"] and "mc_curve" in summary)
-
-
-def drops(config: Config) -> bool:
-    """Is there anything random in the model? Without dropout MC is the deterministic pass."""
-    model = config.model
-    return any((model.p_E, model.p_W, model.p_U, model.p_c, model.p_y))
 
 
 def add_mc(

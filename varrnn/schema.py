@@ -27,6 +27,11 @@ class Model:
     cell_scaling: str = option("read", "where Moon's mask is scaled: read (sane), step or inverted (to see why)")
     word_tokens: bool = option(False, "drop word tokens instead of word types: what the authors' code really did")
 
+    @property
+    def drops(self) -> bool:
+        """Is there anything random in the model? Without dropout MC is the deterministic pass."""
+        return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
+
 
 @dataclass
 class Size:

@@ -37,7 +37,7 @@ class SentimentTask:
         assert isinstance(config.task, schema.Sentiment)
         self.name, self.sha256, self.data, self.options = name, sha256, data, config.task
         self.seed, self.epochs, self.device = config.seed, config.optim.epochs, device
-        self.drops = any((config.model.p_E, config.model.p_W, config.model.p_U, config.model.p_c, config.model.p_y))
+        self.drops = config.model.drops
         self.x, self.y = (torch.from_numpy(array).to(device) for array in (data.train_x, data.train_y))
         self.test = self._part(data.test_x, data.test_y, TEST)
         self.valid = self._part(data.valid_x, data.valid_y, VALID) if len(data.valid_x) else None
