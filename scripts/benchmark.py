@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from varrnn import allocator, results, speed
+from varrnn.kernels import native
 
 LABELS = {
     "limit": "matrix products alone (limit)",
@@ -158,8 +159,15 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    code = {"commit": results.commit()[0]}
-    machine = {**results.hardware(device), "torch": torch.__version__, "clock": chosen.clock, **code}
+    print(native.status()[1])
+    kernels = "C" if native.library() else "torch"
+    machine = {
+        **results.hardware(device),
+        "torch": torch.__version__,
+        "kernels": kernels,
+        "clock": chosen.clock,
+        "commit": results.commit()[0],
+    }
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
     timer = Timer(chosen.clock, device, 0.0 if chosen.quick else chosen.seconds)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
+from varrnn.kernels import lstm_native, native
 from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
 from varrnn.kernels.products import (
     GateGradient,
@@ -37,7 +38,9 @@ def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks
 
 
 def torch_is_faster(w: Weights, masks: Masks) -> bool:
-    """Whether torch's own kernel applies: it cannot mask h, and from LARGE on ours is as fast and keeps less memory."""
+    """Whether torch's own kernel applies: it cannot mask h, is slower than our C code, and no faster from LARGE on."""
+    if native.usable(*w, *masks):
+        return False
     inputs_only = is_ones(masks.z_h) and is_ones(masks.z_c) and masks.z_x.shape[1] == 1
     return inputs_only and onednn(w.w_hh) and not large(w.w_hh)
 
@@ -86,7 +89,15 @@ class Saved:
 
 
 def forward(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Chunk by chunk: the input products of some steps at once, then their steps. Without ``keep`` gates are lost."""
+    """Every h_t and c_t, and the gates, which are lost without ``keep``."""
+    compute = lstm_native.forward if native.usable(x, h0, c0, *w, *masks) else torch_forward
+    return compute(x, h0, c0, w, masks, keep)
+
+
+def torch_forward(
+    x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Chunk by chunk: the input products of some steps at once, then their steps."""
     steps, batch, _ = x.shape
     size = w.w_hh.shape[1]
     h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
@@ -146,6 +157,15 @@ class Memory:
 
 
 def backward(
+    s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of x, h0, c0 and the weights, from those of every h_t and c_t."""
+    given = (s.x, s.h0, s.c0, *s.w, *s.masks, dh_out, dc_out)
+    compute = lstm_native.backward if native.usable(*given) else torch_backward
+    return compute(s, dh_out, dc_out, needs)
+
+
+def torch_backward(
     s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""

@@ -1,0 +1,177 @@
+"""The kernels in C: compiled once for this machine's processor, loaded with ctypes, used for float32 on a CPU.
+
+Where there is no C compiler, no AVX2 or no libgomp the torch operations of kernels/lstm.py do the same work, somewhat
+slower; ``status`` says which of the two this machine uses and why, and scripts/benchmark.py prints it. VARRNN_NATIVE=0
+switches the C code off.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCES = Path(__file__).parent / "c"
+FLAGS = (
+    *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
+    *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+OFF = "VARRNN_NATIVE"
+SMALL = 2000  # fewer units in a step than this are not worth a second thread
+
+_switched_off = False
+
+
+class NotAvailable(Exception):
+    """Why this machine does without the C code."""
+
+
+def usable(*tensors: Tensor | None) -> bool:
+    """Whether the C code takes these: plain float32 tensors on a CPU of which it can use every thread."""
+    plain = all(
+        t is None or (type(t) in (Tensor, torch.nn.Parameter) and t.dtype == torch.float32 and t.device.type == "cpu")
+        for t in tensors
+    )
+    return plain and not _switched_off and library() is not None
+
+
+@contextmanager
+def switched_off() -> Iterator[None]:
+    """Torch operations only, for tests and comparisons."""
+    global _switched_off
+    before, _switched_off = _switched_off, True
+    try:
+        yield
+    finally:
+        _switched_off = before
+
+
+def threads(batch: int, units: int) -> int:
+    """How many threads a step of so many rows deserves."""
+    return min(torch.get_num_threads(), batch) if batch * units >= SMALL else 1
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled code, or None."""
+    return status()[0]
+
+
+@functools.cache
+def status() -> tuple[ctypes.CDLL | None, str]:
+    """The compiled code, if any, and a sentence about it."""
+    try:
+        file = build()
+        code = load(file)
+    except NotAvailable as reason:
+        return None, f"torch operations: {reason}"
+    return code, f"C code: {file}"
+
+
+def build() -> Path:
+    """The shared library for this processor, from the cache or compiled now (a second or two)."""
+    if os.environ.get(OFF, "1") == "0":
+        raise NotAvailable(f"{OFF}=0")
+    if platform.machine() not in ("x86_64", "AMD64") or os.name != "posix":
+        raise NotAvailable(f"written for x86-64 on Linux, this is {platform.machine()} on {platform.system()}")
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise NotAvailable(f"no C compiler ({os.environ.get('CC', 'cc')}) on the PATH")
+    return build_with(compiler, cache())
+
+
+def build_with(compiler: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> Path:
+    """Compile into a folder, unless the same sources were compiled there for the same processor before."""
+    sources = sorted(SOURCES.iterdir())
+    key = hashlib.sha256(repr((compiler, flags, processor(), platform.libc_ver())).encode())
+    for source in sources:
+        key.update(source.read_bytes())
+    target = folder / f"kernels-{key.hexdigest()[:16]}.so"
+    if target.is_file():
+        return target
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / target.name
+        command = [compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
+            raise NotAvailable(f"{compiler} failed: {first}")
+        made.replace(target)  # in one go: another process may build the same
+    return target
+
+
+def cache() -> Path:
+    """Where compiled code is kept; a folder of this process where the home folder is read-only."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "varrnn"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="varrnn-"))
+
+
+def processor() -> str:
+    """What -march=native depends on: a home folder may be shared by machines of several kinds."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return "".join(sorted({line for line in lines if line.startswith(("flags", "model name"))}))
+
+
+def load(file: Path) -> ctypes.CDLL:
+    """Load the library and hand it torch's threads."""
+    try:
+        code = ctypes.CDLL(str(file))
+    except OSError as error:
+        raise NotAvailable(f"{file} cannot be loaded ({error}); delete it") from error
+    pool = thread_pool()
+    code.use_threads.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    code.use_threads(*(ctypes.cast(getattr(pool, name), ctypes.c_void_p) for name in THREADS))
+    return code
+
+
+THREADS = ("GOMP_parallel", "omp_get_thread_num")
+
+
+def thread_pool() -> ctypes.CDLL:
+    """The libgomp that torch has loaded: a second pool of threads would fight with torch's for the cores."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotAvailable("no /proc/self/maps to find torch's threads in") from error
+    for path in dict.fromkeys(line.split()[-1] for line in maps.splitlines() if "libgomp" in line):
+        pool = ctypes.CDLL(path)
+        if all(hasattr(pool, name) for name in THREADS):
+            return pool
+    raise NotAvailable("this build of torch does not use libgomp's threads")
+
+
+def address(t: Tensor | None) -> int | None:
+    return None if t is None else t.data_ptr()
+
+
+class Mask(ctypes.Structure):
+    """A mask (time, gate, batch, unit) as the C code reads it; ones are no mask at all."""
+
+    _fields_ = (("at", ctypes.c_void_p), ("step", ctypes.c_int64), ("copies", ctypes.c_int64))
+
+
+def expanded(z: Tensor, batch: int, units: int) -> Tensor:
+    """A mask with its last two axes in full; time and gates stay shared."""
+    return z.expand(-1, -1, batch, units).contiguous()
+
+
+def as_mask(z: Tensor | None) -> Mask:
+    return Mask(None, 0, 1) if z is None else Mask(z.data_ptr(), z[0].numel() if z.shape[0] > 1 else 0, z.shape[1])
