@@ -14,6 +14,7 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
+from varrnn.kernels import gru_native, native
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 
@@ -107,7 +108,17 @@ def input_bias(w: Weights, reset_after: bool) -> Tensor | None:
 def forward(
     x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Chunk by chunk: the input products of some steps at once, then their steps. Without ``keep`` gates are lost."""
+    """Every h_t, the gates, and q where the reset comes after it; without ``keep`` only h is worth having."""
+    if native.usable(x, h0, *w, *masks):
+        biases = input_bias(w, reset_after), None if w.b_hh is None else w.b_hh[2 * w.w_hh.shape[1] :]
+        return gru_native.forward(x, h0, w, masks, reset_after, keep, biases)
+    return torch_forward(x, h0, w, masks, reset_after, keep)
+
+
+def torch_forward(
+    x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Chunk by chunk: the input products of some steps at once, then their steps."""
     steps, batch, _ = x.shape
     size = w.w_hh.shape[1]
     h = x.new_empty(steps, batch, size)
@@ -152,6 +163,12 @@ def run_steps(
 
 
 def backward(s: Saved, dh_out: Tensor | None, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    """The gradients of x, h0 and the weights, from those of every h_t."""
+    compute = gru_native.backward if native.usable(s.x, s.h0, *s.w, *s.masks, dh_out) else torch_backward
+    return compute(s, dh_out, needs)
+
+
+def torch_backward(s: Saved, dh_out: Tensor | None, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
     """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
     dh = torch.zeros_like(s.h0)
     dx = torch.empty_like(s.x) if needs[0] else None

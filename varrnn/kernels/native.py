@@ -137,12 +137,12 @@ def load(file: Path) -> ctypes.CDLL:
     except OSError as error:
         raise NotAvailable(f"{file} cannot be loaded ({error}); delete it") from error
     pool = thread_pool()
-    code.use_threads.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    code.use_threads.argtypes = (ctypes.c_void_p,) * len(THREADS)
     code.use_threads(*(ctypes.cast(getattr(pool, name), ctypes.c_void_p) for name in THREADS))
     return code
 
 
-THREADS = ("GOMP_parallel", "omp_get_thread_num")
+THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def thread_pool() -> ctypes.CDLL:
@@ -156,22 +156,3 @@ def thread_pool() -> ctypes.CDLL:
         if all(hasattr(pool, name) for name in THREADS):
             return pool
     raise NotAvailable("this build of torch does not use libgomp's threads")
-
-
-def address(t: Tensor | None) -> int | None:
-    return None if t is None else t.data_ptr()
-
-
-class Mask(ctypes.Structure):
-    """A mask (time, gate, batch, unit) as the C code reads it; ones are no mask at all."""
-
-    _fields_ = (("at", ctypes.c_void_p), ("step", ctypes.c_int64), ("copies", ctypes.c_int64))
-
-
-def expanded(z: Tensor, batch: int, units: int) -> Tensor:
-    """A mask with its last two axes in full; time and gates stay shared."""
-    return z.expand(-1, -1, batch, units).contiguous()
-
-
-def as_mask(z: Tensor | None) -> Mask:
-    return Mask(None, 0, 1) if z is None else Mask(z.data_ptr(), z[0].numel() if z.shape[0] > 1 else 0, z.shape[1])

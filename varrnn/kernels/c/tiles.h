@@ -1,4 +1,4 @@
-/* Matrix products in tiles whose sums stay in registers, the pointwise functions, and torch's threads.
+/* Matrix products in tiles whose sums stay in registers, the pointwise functions, and masks.
  *
  * Plain C without any library, written for the vectors that the compiler's target has.
  */
@@ -69,14 +69,11 @@ static void product(word rows, word width, factors f, const float *init, word in
         whole_tile(rows, width / LANES, f, init, init_row, out, out_row);
         return;
     }
-    float sums[ROWS * WIDTH];
+    float sums[ROWS * WIDTH] = {0};
     for (word r = 0; init && r < rows; r++) memcpy(sums + r * WIDTH, init + r * init_row, width * sizeof(float));
     whole_tile(rows, (width + LANES - 1) / LANES, f, init ? sums : 0, WIDTH, sums, WIDTH);
     for (word r = 0; r < rows; r++) memcpy(out + r * out_row, sums + r * WIDTH, width * sizeof(float));
 }
-
-/* How many floats a weight of some rows takes in panels of WIDTH columns. */
-static word packed_size(word rows, word columns) { return (columns + WIDTH - 1) / WIDTH * WIDTH * rows; }
 
 /* Some panels of a weight (gates * size, columns), a gate below the other, zeros at the end of the last. */
 static void pack(const float *from, word gates, word size, word columns, word first, word last, float *to) {
@@ -164,27 +161,5 @@ static void apply(const mask *z, word t, word batch, word first, word last, word
             multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units), to + copy * apart + row * units);
 }
 
-/* torch's own threads, where they are libgomp's; others would fight with them for the cores. */
-static void (*start_threads)(void (*)(void *), void *, unsigned, unsigned);
-static int (*thread_number)(void);
-
-void use_threads(void *start, void *number) {
-    start_threads = (void (*)(void (*)(void *), void *, unsigned, unsigned))start;
-    thread_number = (int (*)(void))number;
-}
-
-typedef struct {
-    void (*task)(const void *, word);
-    const void *of;
-} job;
-
-static void one_thread(void *work) { ((job *)work)->task(((job *)work)->of, thread_number()); }
-
-static void in_threads(void (*task)(const void *, word), const void *of, word threads) {
-    job work = {task, of};
-    if (start_threads && threads > 1) start_threads(one_thread, &work, (unsigned)threads, 0);
-    else for (word k = 0; k < threads; k++) task(of, k);
-}
-
-/* The part of n things that a thread takes. */
-INLINE word part(word n, word thread, word threads) { return n * thread / threads; }
+/* Give out shares of some work (threads.c). */
+void in_threads(void (*task)(const void *, word), const void *of, word shares);

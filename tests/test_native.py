@@ -1,0 +1,252 @@
+"""The kernels in C against the same in torch operations: every shape of tile, every mask, every missing piece."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from varrnn import Dropout, VariationalGRU, VariationalLSTM
+from varrnn.kernels import native
+from varrnn.kernels.layer_native import Call
+
+CELLS = {
+    "lstm": VariationalLSTM,
+    "gru": VariationalGRU,
+    "gru, reset before": partial(VariationalGRU, reset_after=False),
+}
+needs_c = pytest.mark.skipif(native.library() is None, reason=native.status()[1])
+
+VARIANTS = {
+    "none": Dropout.none(),
+    "naive": Dropout.naive(0.4).for_layers(),
+    "moon": Dropout.moon(0.4).for_layers(),
+    "tied": Dropout.variational(p_W=0.3, p_U=0.4),
+    "untied": Dropout.variational(p_W=0.3, p_U=0.4, tied=False),
+    "inputs untied": Dropout.variational(p_W=0.3, tied=False),
+    "states untied": Dropout.variational(p_U=0.4, tied=False),
+    "every step": Dropout(p_W=0.3, p_U=0.4, per_step=True, per_gate=True),
+    "memory at every step": Dropout(p_W=0.3, p_U=0.4, p_c=0.2, per_step=True, per_gate=True),
+}
+# (steps, batch, inputs, units): a single unit, whole tiles, ends of tiles, more rows than a chunk, more than a gradient
+SHAPES = [
+    (1, 1, 1, 1),
+    (3, 2, 5, 7),
+    (4, 12, 32, 32),
+    (5, 13, 33, 40),
+    (9, 25, 17, 48),
+    (3, 600, 3, 16),
+    (70, 20, 9, 21),
+]
+
+
+def states(layer: torch.nn.Module, batch: int) -> tuple[Tensor, ...]:
+    return tuple(torch.randn(1, batch, layer.hidden_size) for _ in range(layer.cell.states))
+
+
+def outcome(layer: torch.nn.Module, x: Tensor, hx: tuple[Tensor, ...], masks: object) -> list[Tensor]:
+    """Outputs, final states, and every gradient."""
+    layer.zero_grad()
+    inputs = [t.detach().clone().requires_grad_() for t in (x, *hx)]
+    out, final = layer(inputs[0], tuple(inputs[1:]) if len(hx) > 1 else inputs[1], masks=masks)
+    made = (out, *final) if isinstance(final, tuple) else (out, final)
+    weights = torch.Generator().manual_seed(7)
+    sum((t * torch.randn(t.shape, generator=weights)).sum() for t in made).backward()
+    return [t.detach() for t in made] + [t.grad for t in (*inputs, *layer.parameters())]
+
+
+def close(found: list[Tensor], wanted: list[Tensor]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * (1 + other.abs().max().item()))
+
+
+@needs_c
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("cell", "variant"), [(c, v) for c in CELLS for v, rates in VARIANTS.items() if c == "lstm" or not rates.p_c]
+)
+def test_equals_torch_operations(cell: str, variant: str, shape: tuple[int, int, int, int]) -> None:
+    steps, batch, inputs, units = shape
+    torch.manual_seed(0)
+    layer = CELLS[cell](inputs, units, dropout=VARIANTS[variant])
+    x, hx, masks = torch.randn(steps, batch, inputs), states(layer, batch), layer.sample_masks(batch, steps)
+    found = outcome(layer, x, hx, masks)
+    with native.switched_off():
+        wanted = outcome(layer, x, hx, masks)
+    close(found, wanted)
+    with torch.no_grad():  # gates are not kept, and only a chunk of them exists
+        again = layer(x, hx if len(hx) > 1 else hx[0], masks=masks)[0]
+    assert torch.equal(again, found[0])
+
+
+@needs_c
+def test_the_c_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it not called at all, every other test here would compare torch with torch."""
+    real, called = Call.run, []
+    monkeypatch.setattr(Call, "run", lambda call, name: called.append(name) or real(call, name))
+    for cell in CELLS.values():
+        cell(4, 4, dropout=0.5)(torch.randn(3, 2, 4))[0].sum().backward()
+    assert called == ["lstm_forward", "lstm_backward"] + 2 * ["gru_forward", "gru_backward"]
+    assert not native.usable(torch.zeros(1, dtype=torch.float64))
+    assert not native.usable(torch.zeros(1, device="meta"))
+    with native.switched_off():
+        assert not native.usable(torch.zeros(1))
+
+
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
+def test_threads_change_nothing(cell: str) -> None:
+    """Bit by bit: a row is summed in the same order whoever computes it."""
+    torch.manual_seed(0)
+    layer = CELLS[cell](30, 100, dropout=VARIANTS["untied"])
+    x, hx = torch.randn(20, 29, 30), states(layer, 29)
+    masks, before, found = layer.sample_masks(29), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(outcome(layer, x, hx, masks))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for many in found[1:] for one, other in zip(found[0], many))
+
+
+@needs_c
+def test_fewer_threads_than_asked_for() -> None:
+    """OMP_THREAD_LIMIT gives one thread where two were asked for; no row may be left out."""
+    program = """
+import torch
+from varrnn import VariationalLSTM
+from varrnn.kernels import native
+from varrnn.kernels.layer_native import Call
+torch.set_num_threads(2)
+torch.manual_seed(0)
+layer = VariationalLSTM(50, 50, dropout=0.3)
+x = torch.randn(5, 100, 50)
+masks = layer.sample_masks(100)
+found = layer(x, masks=masks)[0]
+with native.switched_off():
+    assert torch.allclose(found, layer(x, masks=masks)[0], atol=1e-5)
+"""
+    environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
+
+
+@needs_c
+@pytest.mark.parametrize("frozen", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_frozen_weights(cell: str, frozen: str) -> None:
+    torch.manual_seed(0)
+    layer, x = CELLS[cell](6, 9, dropout=0.4), torch.randn(5, 3, 6)
+    getattr(layer, frozen).requires_grad_(False)
+    masks = layer.sample_masks(3)
+    layer(x, masks=masks)[0].sum().backward()
+    found = {name: p.grad for name, p in layer.named_parameters()}
+    layer.zero_grad()
+    with native.switched_off():
+        layer(x, masks=masks)[0].sum().backward()
+    for name, p in layer.named_parameters():
+        assert (found[name] is None) == (name == frozen)
+        if p.grad is not None:
+            torch.testing.assert_close(found[name], p.grad, rtol=1e-4, atol=1e-5)
+
+
+@needs_c
+def test_strided_tensors() -> None:
+    """States, weights and masks that do not lie in memory as their shapes say."""
+    torch.manual_seed(0)
+    layer, x = VariationalLSTM(8, 8, dropout=0.4), torch.randn(3, 8, 5).transpose(1, 2)
+    layer.weight_hh_l0 = torch.nn.Parameter(torch.randn(8, 32).t())
+    hx = torch.randn(1, 8, 5).transpose(1, 2), torch.randn(1, 1, 8).expand(1, 5, 8)
+    masks = layer.sample_masks(1)
+    found = outcome(layer, x, hx, masks)
+    with native.switched_off():
+        close(found, outcome(layer, x, hx, masks))
+
+
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_bias_and_no_gradient_of_the_inputs(cell: str) -> None:
+    torch.manual_seed(0)
+    layer, x = CELLS[cell](6, 9, bias=False, dropout=0.4), torch.randn(5, 3, 6)
+    masks = layer.sample_masks(3)
+    out, final = layer(x, masks=masks)
+    final[-1].sum().backward()  # of an LSTM that is c: the outputs themselves have no gradient
+    found = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    with native.switched_off():
+        wanted, final = layer(x, masks=masks)
+        final[-1].sum().backward()
+    close([out.detach(), *found], [wanted.detach(), *(p.grad for p in layer.parameters())])
+
+
+@needs_c
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30, -1e30])
+@pytest.mark.parametrize("cell", CELLS)
+def test_extreme_values(cell: str, value: float) -> None:
+    """What is not finite stays visible, and saturated gates saturate as torch's do."""
+    layer = CELLS[cell](3, 20)
+    x = torch.zeros(2, 4, 3)
+    x[0, 1] = value
+    found = layer(x)[0]
+    with native.switched_off():
+        wanted = layer(x)[0]
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_build_for_older_processors(cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiles of AVX2, which this machine may not choose by itself."""
+    flags = ("-mno-avx512f", *native.FLAGS, "-mno-avx512f")
+    code = native.load(native.build_with("cc", tmp_path, flags))
+    torch.manual_seed(0)
+    layer, x = CELLS[cell](33, 45, dropout=VARIANTS["untied"]), torch.randn(9, 14, 33)
+    hx, masks = states(layer, 14), layer.sample_masks(14)
+    with native.switched_off():
+        wanted = outcome(layer, x, hx, masks)
+    monkeypatch.setattr(native, "library", lambda: code)
+    close(outcome(layer, x, hx, masks), wanted)
+
+
+def test_compiled_once(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text(
+        '#!/bin/sh\necho compiled >> "$0.log"\nwhile [ "$1" != -o ]; do shift; done; echo made > "$2"\n'
+    )
+    compiler.chmod(0o755)
+    first = native.build_with(str(compiler), tmp_path)
+    assert native.build_with(str(compiler), tmp_path) == first
+    assert (tmp_path / "cc.log").read_text() == "compiled\n"
+    other = native.build_with(str(compiler), tmp_path, ("-O1",))
+    assert other != first
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"VARRNN_NATIVE": "0"}, "VARRNN_NATIVE=0"),
+        ({"CC": "no-such-compiler"}, "no C compiler"),
+        ({"CC": "false"}, "failed"),
+    ],
+)
+def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> None:
+    """Everything works as before, and the reason can be asked for."""
+    program = (
+        "import torch; from varrnn import VariationalLSTM; from varrnn.kernels import native;"
+        "VariationalLSTM(3, 3, dropout=0.5)(torch.randn(2, 2, 3))[0].sum().backward(); print(native.status()[1])"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | environment
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("torch operations: ") and reason in done.stdout
+    assert not done.stderr
+
+
+def test_a_home_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert native.cache().is_dir()
