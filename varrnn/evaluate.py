@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from varrnn.model import ModelMasks, SequenceModel
@@ -27,8 +26,7 @@ def log_probabilities(
 
 def target_log_probabilities(model: SequenceModel, read: Tensor, targets: Tensor) -> Tensor:
     """log softmax(read W_y + b_y) at the targets: (W, B, H) and (W, B) -> (W, B), in float64."""
-    logits = model.output(read.flatten(0, 1))
-    return -F.cross_entropy(logits, targets.flatten(), reduction="none").view(targets.shape).double()
+    return model.target_log_probabilities(read, targets).double()
 
 
 @torch.no_grad()

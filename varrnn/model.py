@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli, is_ones
 from varrnn.embedding import WordEmbedding
+from varrnn.kernels import softmax
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
 
 LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU, "rnn": VariationalRNN}
@@ -58,6 +59,13 @@ class SequenceModel(MaskedModule):
         if self.last_only:
             return h[-1] * masks.output[-1], state
         return h * masks.output, state
+
+    def target_log_probabilities(self, read: Tensor, targets: Tensor) -> Tensor:
+        """log softmax(read W_y + b_y) at the targets: (T, B, H) and (T, B) -> (T, B), without logits to look at."""
+        log_p = softmax.target_log_probabilities(
+            read.flatten(0, 1), self.output.weight, self.output.bias, targets.flatten()
+        )
+        return log_p.view(targets.shape)
 
     def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
         """One draw per sequence: new masks for each column of words (T, B), held over its steps."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from varrnn.dropout import Dropout, bernoulli, ones
 from varrnn.kernels.products import GateGradient, Recurrence, chunks, linear, project
-from varrnn.model import SequenceModel
+from varrnn.model import ModelMasks, SequenceModel
 from varrnn.optim import SGD
 
 Step = Callable[[], object]
@@ -123,9 +123,9 @@ class Products:
                 gradient = GateGradient(self.d[rows], 4)
                 sums = [gradient.of_weight(self.x[rows], total) for total in sums]
                 linear(self.d[rows], self.w_ih.t())
-        F.linear(self.read, self.out)
-        torch.mm(self.d_out, self.out)
-        torch.mm(self.d_out.t(), self.read)
+        linear(self.read, self.out)
+        linear(self.d_out, self.out.t())
+        linear(self.read.t(), self.d_out.t())
 
 
 def variants(shape: Shape) -> dict[str, Dropout]:
@@ -152,11 +152,14 @@ def training_step(model: nn.Module, shape: Shape, device: torch.device) -> Step:
     optimizer = SGD(model.parameters(), shape.clip, 0.0)
 
     def step() -> None:
-        out, _ = model(words[:-1])
         if shape.last_only:
-            loss = F.mse_loss(out, ratings)
+            loss = F.mse_loss(model(words[:-1])[0], ratings)
+        elif isinstance(model, SequenceModel):
+            read, _ = model.hidden(words[:-1])
+            loss = -model.target_log_probabilities(read, words[1:]).sum() / shape.batch
         else:
-            loss = F.cross_entropy(out.flatten(0, 1), words[1:].flatten(), reduction="sum") / shape.batch
+            logits = model(words[:-1])[0].flatten(0, 1)
+            loss = F.cross_entropy(logits, words[1:].flatten(), reduction="sum") / shape.batch
         loss.backward()
         optimizer.step(1e-3)
 
@@ -178,20 +181,27 @@ def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
 def mc_candidates(shape: Shape, device: torch.device, rows: int) -> dict[str, tuple[Step, int]]:
     """One window of MC evaluation, and its words x samples: the usual loop and ours stream by stream, or in rows."""
     model = ours(shape, variants(shape)["variational_untied"]).to(device).eval()
-    words = torch.randint(0, shape.words, (shape.steps, rows), device=device)
+    words = torch.randint(0, shape.words, (shape.steps + 1, rows), device=device)
     one, all_rows = model.sample_text_masks(1), model.sample_text_masks(rows)
     loop = LoopModel(shape, tied=False).to(device)
+
+    def usual() -> Tensor:
+        return loop(words[:-1, :1])[0].log_softmax(-1)
+
+    def own(masks: ModelMasks, streams: Tensor) -> Tensor:
+        return model.target_log_probabilities(model.hidden(streams[:-1], None, masks)[0], streams[1:])
+
     return {
-        "loop": (without_gradient(lambda: loop(words[:, :1])), shape.steps),
-        "sequential": (without_gradient(lambda: model(words[:, :1], None, one)), shape.steps),
-        "batched": (without_gradient(lambda: model(words, None, all_rows)), shape.steps * rows),
+        "loop": (without_gradient(usual), shape.steps),
+        "sequential": (without_gradient(lambda: own(one, words[:, :1])), shape.steps),
+        "batched": (without_gradient(lambda: own(all_rows, words)), shape.steps * rows),
     }
 
 
-def without_gradient(call: Callable[[], tuple[Tensor, object]]) -> Step:
+def without_gradient(call: Callable[[], Tensor]) -> Step:
     def step() -> None:
         with torch.no_grad():
-            call()[0].log_softmax(-1)
+            call()
 
     return step
 

@@ -100,7 +100,7 @@ def build_with(compiler: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> P
         return target
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / target.name
-        command = [compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c")]
+        command = [compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c"), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])

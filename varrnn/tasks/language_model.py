@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from varrnn import checkpoint, evaluate, mc, schema
@@ -82,8 +81,8 @@ class LanguageModelTask:
         start = update * self.steps
         words = self.train[start : start + self.steps + 1]  # (T + 1, B)
         masks = model.sample_masks(words[:-1], generator)
-        logits, state = model(words[:-1], state, masks)
-        nll = F.cross_entropy(logits.flatten(0, 1), words[1:].flatten(), reduction="sum") / self.batch_size
+        read, state = model.hidden(words[:-1], state, masks)
+        nll = -model.target_log_probabilities(read, words[1:]).sum() / self.batch_size
         return Step(nll, nll.detach() / self.steps, detach(state))
 
     def train_metrics(self, mean_measured: float) -> Numbers:

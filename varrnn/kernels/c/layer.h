@@ -29,14 +29,7 @@ typedef struct {
 
 static word end_of(const layer *s) { return least(s->now + s->chunk, s->steps); }
 
-/* The thread's part of n rows or units: from, and to */
-INLINE word first_of(const layer *s, word n, word thread) { return n * thread / s->threads; }
-
-/* Rows as tiles of equal height: how many, and where one begins */
-INLINE word tiles(word rows) { return (rows + ROWS - 1) / ROWS; }
-INLINE word tile_at(word rows, word k) { return rows * k / tiles(rows); }
-
-INLINE word panels(word columns) { return (columns + WIDTH - 1) / WIDTH; }
+INLINE word first_of(const layer *s, word n, word thread) { return share(n, thread, s->threads); }
 
 INLINE const float *h_before(const layer *s, word t) { return t ? s->h + (t - 1) * s->batch * s->size : s->h0; }
 

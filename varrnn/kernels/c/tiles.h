@@ -22,6 +22,14 @@ typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
 
 INLINE word least(word a, word b) { return a < b ? a : b; }
 
+/* Where the share of a thread begins when n things are given out. */
+INLINE word share(word n, word thread, word threads) { return n * thread / threads; }
+
+/* Rows as tiles of equal height: how many, and where one begins. Columns as panels of WIDTH. */
+INLINE word tiles(word rows) { return (rows + ROWS - 1) / ROWS; }
+INLINE word tile_at(word rows, word k) { return rows * k / tiles(rows); }
+INLINE word panels(word columns) { return (columns + WIDTH - 1) / WIDTH; }
+
 /* What a product takes: a (rows, depth) with entries `row` and `column` apart, and b (depth, width), rows `below`. */
 typedef struct {
     const float *a;

@@ -1,0 +1,100 @@
+"""The log-probability of the target words, log softmax(x W^T + b) at one word of each row: what a language model costs.
+
+Ten thousand words make the output layer as expensive as all recurrent layers together, in training and even more so
+in MC evaluation. The C code (c/softmax.c) writes the logits once in training and never in evaluation; elsewhere torch's
+product and cross entropy are used one after the other.
+"""
+
+import ctypes
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from varrnn.kernels import native
+from varrnn.kernels.layer_native import numbers, pointers
+
+
+def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """x (n, H), weight (V, H), bias (V), targets (n) -> log p (n)."""
+    if not (native.usable(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
+        return -F.cross_entropy(F.linear(x, weight, bias), targets, reduction="none")
+    if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(weight)):
+        raise IndexError(
+            f"targets from {int(targets.min())} to {int(targets.max())}; the words are 0 to {len(weight) - 1}"
+        )
+    inputs = (x.contiguous(), weight.contiguous(), bias)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+        return TargetLogProbabilities.apply(*inputs, targets.contiguous())
+    return forward(*inputs, targets.contiguous(), keep=False)[0]
+
+
+class Arguments(ctypes.Structure):
+    """``softmax`` of c/softmax.c."""
+
+    _fields_ = (
+        *numbers("rows", "size", "words", "threads", "kept"),
+        *pointers("x", "weight", "bias", "targets", "packed", "logits", "norm", "out", "d_out", "d", "dx", "dw", "db"),
+        *numbers("block", "now"),
+    )
+
+
+class TargetLogProbabilities(torch.autograd.Function):
+    """Keeps the logits and the logarithm of their sum."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, targets):  # type: ignore[no-untyped-def]
+        out, logits, norm = forward(x, weight, bias, targets, keep=True)
+        ctx.save_for_backward(x, weight, targets, logits, norm)
+        return out
+
+    @staticmethod
+    def backward(ctx, d_out):  # type: ignore[no-untyped-def]
+        if torch.is_grad_enabled():
+            raise RuntimeError("the fast path has no second derivative (create_graph=True); use cross_entropy for it")
+        x, weight, targets, logits, norm = ctx.saved_tensors
+        code, (rows, size) = native.library(), x.shape
+        assert code is not None
+        shares = native.threads(rows, len(weight))
+        block = -(-rows // max(1, -(-rows // code.rows_of_a_sum())))
+        dx = x.new_zeros(shares, rows, size) if ctx.needs_input_grad[0] else None  # a sum for each thread
+        dw = x.new_zeros(weight.shape) if ctx.needs_input_grad[1] else None
+        db = x.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
+        given = {"x": x, "weight": weight, "targets": targets, "logits": logits, "norm": norm}
+        room = {
+            "d": x.new_empty(shares, block, code.slice_of_words()),
+            "packed": x.new_empty(block, padded(size, code)),
+        }
+        wanted = {"d_out": d_out.contiguous(), "dx": dx, "dw": dw, "db": db}
+        run("softmax_backward", x, weight, {**given, **room, **wanted}, block)
+        return None if dx is None else dx.sum(0) if shares > 1 else dx[0], dw, db, None
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log p, the logits and their norm; without ``keep`` the logits are lost."""
+    code = native.library()
+    assert code is not None
+    rows, size = x.shape
+    piece = native.threads(rows, len(weight)) * code.piece_of_logits()
+    logits = x.new_empty(rows, len(weight)) if keep else x.new_empty(piece)
+    packed = x.new_empty(size * padded(len(weight), code))
+    out, norm = x.new_empty(rows), x.new_empty(rows)
+    made = {"packed": packed, "logits": logits, "norm": norm, "out": out}
+    run("softmax_forward", x, weight, {"x": x, "weight": weight, "bias": bias, "targets": targets, **made}, keep=keep)
+    return out, logits, norm
+
+
+def padded(columns: int, code: ctypes.CDLL) -> int:
+    width = code.width_of_a_tile()
+    return -(-columns // width) * width
+
+
+def run(
+    function: str, x: Tensor, weight: Tensor, tensors: dict[str, Tensor | None], block: int = 1, keep: bool = True
+) -> None:
+    arguments = Arguments(*x.shape, len(weight), native.threads(len(x), len(weight)), keep, block=block)
+    for name, tensor in tensors.items():
+        setattr(arguments, name, None if tensor is None else tensor.data_ptr())
+    getattr(native.library(), function)(ctypes.byref(arguments))
