@@ -36,8 +36,12 @@ class SGD:
         scale = norm.new_full((), lr)
         if self.clip:
             scale = scale * torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm))
-        torch._foreach_mul_(gradients, scale)
-        torch._foreach_sub_([p for p in self.parameters if p.grad is not None], gradients)
+        moved = [p for p in self.parameters if p.grad is not None]
+        if scale.device.type == "cpu":
+            torch._foreach_sub_(moved, gradients, alpha=float(scale))
+        else:  # a number would have to come from the device first
+            torch._foreach_mul_(gradients, scale)
+            torch._foreach_sub_(moved, gradients)
         if self.weight_decay:
             torch._foreach_mul_(self.parameters, 1.0 - self.weight_decay)
         for parameter in self.parameters:

@@ -47,7 +47,7 @@ def backward(saved: Any, dh_out: Tensor | None, needs: Sequence[bool]) -> tuple[
     size = s.w.w_hh.shape[1]
     dh = s.x.new_zeros(s.h0.shape)  # not zeros_like: it must be contiguous
     dx = s.x.new_empty(s.x.shape) if needs[0] else None
-    dw_ih, dw_hh = (s.x.new_zeros(w.shape) if need else None for w, need in zip(s.w, needs[2:4]))
+    dw_ih, dw_hh = (prepared.gradient(w) if need else None for w, need in zip(s.w, needs[2:4]))
     b_ih = s.x.new_zeros(3 * size) if needs[4] or (needs[5] and not s.reset_after) else None
     b_hh = s.x.new_zeros(3 * size) if needs[5] and s.reset_after else None
     rows = (prepared.chunk, prepared.batch)

@@ -89,5 +89,9 @@ class Call:
             masked_h=None if z_h is None else self.x.new_empty(z_h.shape[1], self.batch, size),
         )
 
+    def gradient(self, weight: Tensor) -> Tensor:
+        """Room for the gradient of a weight, which the first chunk writes, if there is one."""
+        return (self.x.new_empty if self.steps * self.batch else self.x.new_zeros)(weight.shape)
+
     def run(self, function: str) -> None:
         getattr(self.code, function)(ctypes.byref(self.arguments))

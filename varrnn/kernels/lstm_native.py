@@ -44,7 +44,7 @@ def backward(saved: Any, dh_out: Tensor | None, dc_out: Tensor | None, needs: Se
     prepared = call(s.x, s.h0, s.c0, s.w, s.masks)
     dh, dc = (s.x.new_zeros(state.shape) for state in (s.h0, s.c0))  # not zeros_like: they must be contiguous
     dx = s.x.new_empty(s.x.shape) if needs[0] else None
-    dw_ih, dw_hh = (s.x.new_zeros(w.shape) if need else None for w, need in zip(s.w, needs[3:5]))
+    dw_ih, dw_hh = (prepared.gradient(w) if need else None for w, need in zip(s.w, needs[3:5]))
     db = s.x.new_zeros(s.gates.shape[-1]) if needs[5] or needs[6] else None
     given = {name: None if d is None else d.contiguous() for name, d in (("dh_out", dh_out), ("dc_out", dc_out))}
     prepared.numbers(kept=True)

@@ -58,7 +58,7 @@ class TargetLogProbabilities(torch.autograd.Function):
         shares = native.threads(rows, len(weight))
         block = -(-rows // max(1, -(-rows // code.rows_of_a_sum())))
         dx = x.new_zeros(shares, rows, size) if ctx.needs_input_grad[0] else None  # a sum for each thread
-        dw = x.new_zeros(weight.shape) if ctx.needs_input_grad[1] else None
+        dw = (x.new_empty if rows else x.new_zeros)(weight.shape) if ctx.needs_input_grad[1] else None
         db = x.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
         given = {"x": x, "weight": weight, "targets": targets, "logits": logits, "norm": norm}
         room = {

@@ -23,7 +23,7 @@ typedef struct {
     const float *dh_out;                 /* gradient from outside, or NULL */
     float *da;                           /* (chunk, batch, gates, size): gradient of the gates' inputs */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
-    float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; dw and db are added to */
+    float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
     word now;                            /* the first step of the current chunk */
 } layer;
 
@@ -126,11 +126,12 @@ static void read_panel(const layer *s, const operand *of, word gate, word column
     }
 }
 
-/* dw (count * size, units) += da^T (x o z) over some rows, for those units of every gate that the thread has.
+/* dw (count * size, units) + da^T (x o z) over some rows, for those units of every gate that the thread has.
  * The gates are `gate` and the next ones; da has the first of them in the first row of the chunk. */
 static void gradient(const layer *s, const operand *of, int gate, int count, const float *da, word next, word thread,
                      word from, word depth, float *dw) {
     const word first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = of->units;
+    const int fresh = end_of(s) == s->steps && from == 0; /* nothing was added before */
     float panel[DEPTH * WIDTH], sums[ROWS * WIDTH];
     for (word column = 0; column < units; column += WIDTH)
         for (int g = 0; g < count; g++) {
@@ -140,8 +141,8 @@ static void gradient(const layer *s, const operand *of, int gate, int count, con
                 const word j = first + tile_at(last - first, k), rows = first + tile_at(last - first, k + 1) - j;
                 const factors f = {da + from * next + g * s->size + j, 1, next, depth, panel, WIDTH};
                 float *to = dw + (g * s->size + j) * units + column;
-                product(rows, width, f, 0, 0, sums, WIDTH);
-                for (word r = 0; r < rows; r++)
+                product(rows, width, f, 0, 0, fresh ? to : sums, fresh ? units : WIDTH);
+                for (word r = 0; !fresh && r < rows; r++)
                     if (width == WIDTH) add(WIDTH, sums + r * WIDTH, to + r * units);
                     else add(width, sums + r * WIDTH, to + r * units);
             }

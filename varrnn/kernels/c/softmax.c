@@ -22,7 +22,7 @@ typedef struct {
     const float *d_out;         /* (rows) */
     float *d;                   /* (threads, block, SLICE): gradient of the logits */
     float *dx;                  /* (threads, rows, size), to be summed over the threads, or NULL */
-    float *dw, *db;             /* NULL where not wanted; added to */
+    float *dw, *db;             /* NULL where not wanted; db is added to */
     word block;                 /* backward: so many rows at once, at most DEPTH */
     word now;                   /* the first row of the current block */
 } softmax;
@@ -137,7 +137,7 @@ static void weights_back(const softmax *s, word first, word last, const float *d
         for (word column = 0; column < n; column += WIDTH) {
             float *to = s->dw + (first + j) * n + column;
             const factors f = {part, 1, rows, depth, s->packed + column * depth, WIDTH};
-            product(rows, least(WIDTH, n - column), f, to, n, to, n);
+            product(rows, least(WIDTH, n - column), f, s->now ? to : 0, n, to, n);
         }
     }
     for (word row = 0; s->db && row < depth; row++) add(all, d + row * SLICE, s->db + first);
