@@ -137,6 +137,30 @@ def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny
         runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
 
 
+def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
+    """Bit by bit what a run of that length would have been; fewer epochs change nothing."""
+    tiny = [word for word in tiny if not word.startswith("optim.epochs")]
+    first = runs.run(config.compose([*tiny, "optim.epochs=1", "mc.samples=3"]))
+    longer = runs.run(config.compose([*tiny, "optim.epochs=3", "mc.samples=3"]))
+    at_once = runs.run(config.compose([*tiny, "optim.epochs=3", "mc.samples=3", f"run_dir={tmp_path / 'at_once'}"]))
+    assert longer["history"]["valid_ppl"] == at_once["history"]["valid_ppl"]
+    assert longer["history"]["valid_ppl"][:1] == first["history"]["valid_ppl"]
+    for name in ("test_ppl", "test_ppl_mc"):
+        assert longer["metrics"][name] == at_once["metrics"][name] != first["metrics"][name]
+    shorter = runs.run(config.compose([*tiny, "optim.epochs=2", "mc.samples=5"]))
+    assert shorter["config"]["optim"]["epochs"] == 3 and shorter["metrics"]["epochs"] == 3
+    assert shorter["metrics"]["mc_samples"] == 5
+
+
+def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
+    tiny = [word for word in tiny if not word.startswith("optim.epochs")]
+    where = f"run_dir={tmp_path / 'here'}"
+    runs.run(config.compose([*tiny, where, "optim.epochs=3", "mc.samples=0"]))
+    (tmp_path / "here" / "summary.json").unlink()
+    with pytest.raises(UserError, match=r"optim\.epochs=2, but it is in epoch 4 already"):
+        runs.run(config.compose([*tiny, where, "optim.epochs=2", "mc.samples=0"]))
+
+
 def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
     first = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.epochs=1", "mc.samples=0"])
     runs.run(first)

@@ -42,6 +42,7 @@ AT_LEAST = {
     "threads": 0,
     "seed": 0,
 }
+HORIZON = "optim.epochs"
 LONGEST = 200  # bytes of a folder's name; file systems stop at 255
 RATES = ("p_W", "p_U", "p_c", "p_E", "p_y")  # those that others follow come first
 
@@ -122,6 +123,11 @@ def leaves(config: Config | dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def of_a_folder(config: Config) -> dict[str, Any]:
+    """What all starts in one folder have in common: a run's identity without its horizon."""
+    return {key: value for key, value in identity(config).items() if key != HORIZON}
+
+
 def identity(config: Config) -> dict[str, Any]:
     """What makes a run this run: every option but where, and how comfortably, it is carried out."""
     return {
@@ -162,8 +168,12 @@ def run_dir(config: Config) -> Path:
 
 
 def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
-    """The folder of a run below runs_root; of its record below results/records."""
-    name = ",".join(f"{key}={value}" for key, value in sorted(differs.items())).replace("/", "%") or "default"
+    """The folder of a run below runs_root; of its record below results/records.
+
+    The horizon is no part of it: no schedule looks ahead, so a longer run is a shorter one that went on.
+    """
+    named = sorted((key, value) for key, value in differs.items() if key != HORIZON)
+    name = ",".join(f"{key}={value}" for key, value in named).replace("/", "%") or "default"
     if len(name.encode()) > LONGEST:
         digest = hashlib.sha256(name.encode()).hexdigest()[:12]
         name = f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"

@@ -1,7 +1,7 @@
 """One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,11 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     device = choose_device(config)
     if (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
-        checkpoint.refuse_changes(folder, configs.identity(saved), configs.identity(config))
+        checkpoint.refuse_changes(folder, configs.of_a_folder(saved), configs.of_a_folder(config))
     ended = results.read(folder)
+    if ended is not None and ended["status"] == "finished":
+        config, goes_on = horizon(config, ended)
+        ended = None if goes_on else ended
     if ended is not None and ended["status"] == "finished" and mc_done(ended, config):
         print(f"finished already: {folder}\n{describe(ended)}")
         return ended
@@ -54,6 +57,14 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         print(describe(ended))
         bar.leave_if_asked()
     return ended
+
+
+def horizon(config: Config, ended: dict[str, Any]) -> tuple[Config, bool]:
+    """A finished run goes on when more epochs are asked for; when fewer are, it stays the longer run that it is."""
+    trained = ended["config"]["optim"]["epochs"]
+    goes_on = ended["history"]["epoch"][-1] == trained < config.optim.epochs
+    kept = config.optim.epochs if goes_on else trained
+    return replace(config, optim=replace(config.optim, epochs=kept)), goes_on
 
 
 def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] | None) -> None:

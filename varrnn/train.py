@@ -205,6 +205,12 @@ class Trainer:
                 f"warning: started on {saved['place']}, going on on {self._place()}: the numbers will not be those of "
                 "a run that was never stopped, and words per second mix both (set device=, threads=)"
             )
+        now, asked = self.progress, self.config.optim.epochs
+        if now.epoch - 1 > asked or (now.epoch > asked and now.update):
+            raise UserError(
+                f"{self.folder}: optim.epochs={asked}, but it is in epoch {now.epoch} already; ask for more, or choose "
+                "run_dir="
+            )
         if not self.finished():
             self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
 
