@@ -30,6 +30,7 @@ LABELS = {
 }
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
+ROUNDS, QUICK_ROUNDS = 10, 3  # at least: a median of fewer is moved by every disturbance
 MC_ROWS = 100
 
 
@@ -39,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--chart", type=Path, help="write the bar chart to this file (beside the JSON by default)")
     parser.add_argument("--quick", action="store_true", help="three rounds per size: a look, not a measurement")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size, at least three rounds")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for one thread on a busy machine")
@@ -49,8 +50,8 @@ def arguments() -> argparse.Namespace:
 class Timer:
     """Durations of interleaved candidates; a GPU is waited for."""
 
-    def __init__(self, clock: str, device: torch.device, limit: float) -> None:
-        self.clock, self.device, self.limit = CLOCKS[clock], device, limit
+    def __init__(self, clock: str, device: torch.device, limit: float, rounds: int) -> None:
+        self.clock, self.device, self.limit, self.rounds = CLOCKS[clock], device, limit, rounds
 
     def seconds(self, step: speed.Step) -> float:
         start = self.clock()
@@ -65,7 +66,7 @@ class Timer:
             step()
         times: dict[str, list[float]] = {name: [] for name in steps}
         start, rounds = time.perf_counter(), 0
-        while rounds < 3 or (rounds < MOST_ROUNDS and time.perf_counter() - start < share * self.limit):
+        while rounds < self.rounds or (rounds < MOST_ROUNDS and time.perf_counter() - start < share * self.limit):
             for name, step in steps.items():
                 times[name].append(self.seconds(step))
             rounds += 1
@@ -170,7 +171,8 @@ def main() -> None:
     }
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
-    timer = Timer(chosen.clock, device, 0.0 if chosen.quick else chosen.seconds)
+    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (chosen.seconds, ROUNDS)
+    timer = Timer(chosen.clock, device, *limits)
     for name in speed.SHAPES if chosen.size == "all" else [chosen.size]:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)

@@ -202,7 +202,7 @@ def test_extreme_values(cell: str, value: float) -> None:
 def test_a_build_for_older_processors(cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiles of AVX2, which this machine may not choose by itself."""
     flags = ("-mno-avx512f", *native.FLAGS, "-mno-avx512f")
-    code = native.load(native.build_with("cc", tmp_path, flags))
+    code = native.load(native.build_with(["cc"], tmp_path, flags))
     torch.manual_seed(0)
     layer, x = CELLS[cell](33, 45, dropout=VARIANTS["untied"]), torch.randn(9, 14, 33)
     hx, masks = states(layer, 14), layer.sample_masks(14)
@@ -218,10 +218,10 @@ def test_compiled_once(tmp_path: Path) -> None:
         '#!/bin/sh\necho compiled >> "$0.log"\nwhile [ "$1" != -o ]; do shift; done; echo made > "$2"\n'
     )
     compiler.chmod(0o755)
-    first = native.build_with(str(compiler), tmp_path)
-    assert native.build_with(str(compiler), tmp_path) == first
+    first = native.build_with([str(compiler)], tmp_path)
+    assert native.build_with([str(compiler)], tmp_path) == first
     assert (tmp_path / "cc.log").read_text() == "compiled\n"
-    other = native.build_with(str(compiler), tmp_path, ("-O1",))
+    other = native.build_with([str(compiler)], tmp_path, ("-O1",))
     assert other != first
 
 
@@ -229,7 +229,7 @@ def test_compiled_once(tmp_path: Path) -> None:
     ("environment", "reason"),
     [
         ({"VARRNN_NATIVE": "0"}, "VARRNN_NATIVE=0"),
-        ({"CC": "no-such-compiler"}, "no C compiler"),
+        ({"CC": "no-such-compiler -m64"}, "no C compiler"),
         ({"CC": "false"}, "failed"),
     ],
 )

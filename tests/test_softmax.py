@@ -65,3 +65,13 @@ def test_no_second_derivative_of_log_probabilities() -> None:
     if native.library() is not None:
         with pytest.raises(RuntimeError, match="second derivative"):
             torch.autograd.grad(out, x, create_graph=True)
+
+
+def test_compiled_callers() -> None:
+    """A break in the graph is fine, a wrong result is not."""
+    x, weight, targets = torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 7, (5,))
+
+    def loss(x: Tensor) -> Tensor:
+        return -target_log_probabilities(x * 2, weight, None, targets).mean()
+
+    torch.testing.assert_close(torch.compile(loss, backend="eager")(x), loss(x))

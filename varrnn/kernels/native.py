@@ -10,10 +10,11 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,16 +84,16 @@ def build() -> Path:
         raise NotAvailable(f"{OFF}=0")
     if platform.machine() not in ("x86_64", "AMD64") or os.name != "posix":
         raise NotAvailable(f"written for x86-64 on Linux, this is {platform.machine()} on {platform.system()}")
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise NotAvailable(f"no C compiler ({os.environ.get('CC', 'cc')}) on the PATH")
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(compiler[0]) is None:
+        raise NotAvailable(f"no C compiler ({compiler[0]}) on the PATH")
     return build_with(compiler, cache())
 
 
-def build_with(compiler: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> Path:
+def build_with(compiler: Sequence[str], folder: Path, flags: tuple[str, ...] = FLAGS) -> Path:
     """Compile into a folder, unless the same sources were compiled there for the same processor before."""
     sources = sorted(SOURCES.iterdir())
-    key = hashlib.sha256(repr((compiler, flags, processor(), platform.libc_ver())).encode())
+    key = hashlib.sha256(repr((*compiler, flags, processor(), platform.libc_ver())).encode())
     for source in sources:
         key.update(source.read_bytes())
     target = folder / f"kernels-{key.hexdigest()[:16]}.so"
@@ -100,11 +101,11 @@ def build_with(compiler: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> P
         return target
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / target.name
-        command = [compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c"), "-lm"]
+        command = [*compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c"), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
-            raise NotAvailable(f"{compiler} failed: {first}")
+            raise NotAvailable(f"{compiler[0]} failed: {first}")
         made.replace(target)  # in one go: another process may build the same
     return target
 

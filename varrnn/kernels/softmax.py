@@ -13,8 +13,10 @@ from torch import Tensor
 
 from varrnn.kernels import native
 from varrnn.kernels.layer_native import numbers, pointers
+from varrnn.kernels.uncompiled import uncompiled
 
 
+@uncompiled
 def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """x (n, H), weight (V, H), bias (V), targets (n) -> log p (n)."""
     if not (native.usable(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
