@@ -92,7 +92,7 @@ def build() -> Path:
 
 def build_with(compiler: Sequence[str], folder: Path, flags: tuple[str, ...] = FLAGS) -> Path:
     """Compile into a folder, unless the same sources were compiled there for the same processor before."""
-    sources = sorted(SOURCES.iterdir())
+    sources = sorted(file for file in SOURCES.iterdir() if file.suffix in (".c", ".h"))
     key = hashlib.sha256(repr((*compiler, flags, processor(), platform.libc_ver())).encode())
     for source in sources:
         key.update(source.read_bytes())
