@@ -76,9 +76,7 @@ class Call:
 
     def packed(self, gates: int, units: int, size: int) -> Tensor:
         """Room for a weight in panels, forward or backward."""
-        width = self.code.width_of_a_tile()
-        forth, back = (rows * -(-columns // width) * width for rows, columns in ((units, size), (size, units)))
-        return self.x.new_empty(gates * max(forth, back))
+        return self.x.new_empty(gates * max(units * native.padded(size), size * native.padded(units)))
 
     def masked(self) -> None:
         """Room for the operands of a forward pass under their masks."""

@@ -61,7 +61,6 @@ def threads(batch: int, units: int) -> int:
     return min(torch.get_num_threads(), batch) if batch * units >= SMALL else 1
 
 
-@functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled code, or None."""
     return status()[0]
@@ -76,6 +75,14 @@ def status() -> tuple[ctypes.CDLL | None, str]:
     except NotAvailable as reason:
         return None, f"torch operations: {reason}"
     return code, f"C code: {file}"
+
+
+def padded(columns: int) -> int:
+    """Columns of a weight in panels: whole tiles of the C code."""
+    code = library()
+    assert code is not None
+    width = code.width_of_a_tile()
+    return -(-columns // width) * width
 
 
 def build() -> Path:

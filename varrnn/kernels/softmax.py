@@ -65,7 +65,7 @@ class TargetLogProbabilities(torch.autograd.Function):
         given = {"x": x, "weight": weight, "targets": targets, "logits": logits, "norm": norm}
         room = {
             "d": x.new_empty(shares, block, code.slice_of_words()),
-            "packed": x.new_empty(block, padded(size, code)),
+            "packed": x.new_empty(block, native.padded(size)),
         }
         wanted = {"d_out": d_out.contiguous(), "dx": dx, "dw": dw, "db": db}
         run("softmax_backward", x, weight, {**given, **room, **wanted}, block)
@@ -81,16 +81,11 @@ def forward(
     rows, size = x.shape
     piece = native.threads(rows, len(weight)) * code.piece_of_logits()
     logits = x.new_empty(rows, len(weight)) if keep else x.new_empty(piece)
-    packed = x.new_empty(size * padded(len(weight), code))
+    packed = x.new_empty(size * native.padded(len(weight)))
     out, norm = x.new_empty(rows), x.new_empty(rows)
     made = {"packed": packed, "logits": logits, "norm": norm, "out": out}
     run("softmax_forward", x, weight, {"x": x, "weight": weight, "bias": bias, "targets": targets, **made}, keep=keep)
     return out, logits, norm
-
-
-def padded(columns: int, code: ctypes.CDLL) -> int:
-    width = code.width_of_a_tile()
-    return -(-columns // width) * width
 
 
 def run(

@@ -62,7 +62,8 @@ INLINE void cells(word width, const float *input, const float *product_, const f
     }
 }
 
-static void forward_step(const gru *of, word t, word row, word rows) {
+static void forward_step(const void *cell, word t, word row, word rows) {
+    const gru *of = cell;
     const layer *s = &of->all;
     const word n = s->size, all = s->batch * n;
     const float *before = h_before(s, t);
@@ -85,14 +86,7 @@ static void forward_step(const gru *of, word t, word row, word rows) {
     }
 }
 
-static void forward_chunk(const void *of, word thread) {
-    const layer *s = &((const gru *)of)->all;
-    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    project(s, GATES, first, first + all);
-    for (word k = 0; k < tiles(all); k++)
-        for (word t = s->now; t < end_of(s); t++)
-            forward_step(of, t, first + tile_at(all, k), tile_at(all, k + 1) - tile_at(all, k));
-}
+static void forward_chunk(const void *of, word thread) { walk_forward(of, GATES, thread, forward_step); }
 
 /* Back through u and n of one sequence: dh turns into the part that passes by u. */
 INLINE void cells_back(word n, const float *gates, const float *before, float *dh, float *da) {
@@ -111,7 +105,8 @@ INLINE void reset_back(word n, const float *r, const float *of, const float *fro
     for (word j = 0; j < n; j++) d_r[j] = from[j] * of[j] * r[j] * (1 - r[j]);
 }
 
-static void backward_step(const gru *of, word t, word row, word rows) {
+static void backward_step(const void *cell, word t, word row, word rows) {
+    const gru *of = cell;
     const layer *s = &of->all;
     const word n = s->size, all = s->batch * n, next = GATES * n;
     const float *before = h_before(s, t), *m = s->z_h.at ? s->z_h.at + t * s->z_h.step : 0;
@@ -139,15 +134,7 @@ static void backward_step(const gru *of, word t, word row, word rows) {
     back(s, 2, da_at(s, GATES, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh);
 }
 
-static void backward_chunk(const void *of, word thread) {
-    const layer *s = &((const gru *)of)->all;
-    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    for (word k = 0; k < tiles(all); k++) {
-        const word row = first + tile_at(all, k), rows = first + tile_at(all, k + 1) - row;
-        for (word t = end_of(s) - 1; t >= s->now; t--) backward_step(of, t, row, rows);
-        inputs_back(s, GATES, row, rows);
-    }
-}
+static void backward_chunk(const void *of, word thread) { walk_back(of, GATES, thread, backward_step); }
 
 static void gradients(const void *work, word thread) {
     const gru *of = work;
@@ -182,17 +169,9 @@ static void pack_back(const void *work, word thread) {
     if (s->dx) pack(s->w_ih, GATES, n, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
 }
 
-void gru_forward(gru *of) {
-    layer *s = &of->all;
-    in_threads(pack_forth, of, s->threads);
-    for (s->now = 0; s->now < s->steps; s->now += s->chunk) in_threads(forward_chunk, of, s->threads);
-}
+void gru_forward(gru *of) { run_forward(&of->all, pack_forth, forward_chunk); }
 
 void gru_backward(gru *of) {
-    layer *s = &of->all;
-    in_threads(pack_back, of, s->threads);
-    for (s->now = (s->steps - 1) / s->chunk * s->chunk; s->now >= 0; s->now -= s->chunk) {
-        in_threads(backward_chunk, of, s->threads);
-        if (s->dw_ih || s->dw_hh || s->db || of->db_hh) in_threads(gradients, of, s->threads);
-    }
+    const layer *s = &of->all;
+    run_back(&of->all, pack_back, backward_chunk, s->dw_ih || s->dw_hh || s->db || of->db_hh ? gradients : 0);
 }

@@ -160,3 +160,38 @@ static void bias_gradient(const layer *s, const float *da, word next, word colum
         add(width, sums, db + column);
     }
 }
+
+/* One step of some rows of the batch, forward or backward; `of` is the cell, whose first member is the layer. */
+typedef void step(const void *of, word t, word row, word rows);
+typedef void task(const void *of, word thread);
+
+/* The thread's rows through the chunk, tile by tile. */
+static void walk_forward(const layer *s, int gates, word thread, step *one) {
+    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
+    project(s, gates, first, first + all);
+    for (word k = 0; k < tiles(all); k++)
+        for (word t = s->now; t < end_of(s); t++) one(s, t, first + tile_at(all, k), tile_at(all, k + 1) - tile_at(all, k));
+}
+
+static void walk_back(const layer *s, int gates, word thread, step *one) {
+    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
+    for (word k = 0; k < tiles(all); k++) {
+        const word row = first + tile_at(all, k), rows = first + tile_at(all, k + 1) - row;
+        for (word t = end_of(s) - 1; t >= s->now; t--) one(s, t, row, rows);
+        inputs_back(s, gates, row, rows);
+    }
+}
+
+/* All chunks, forward and backward. */
+static void run_forward(layer *s, task *pack_weights, task *chunk) {
+    in_threads(pack_weights, s, s->threads);
+    for (s->now = 0; s->now < s->steps; s->now += s->chunk) in_threads(chunk, s, s->threads);
+}
+
+static void run_back(layer *s, task *pack_weights, task *chunk, task *gradients) {
+    in_threads(pack_weights, s, s->threads);
+    for (s->now = (s->steps - 1) / s->chunk * s->chunk; s->now >= 0; s->now -= s->chunk) {
+        in_threads(chunk, s, s->threads);
+        if (gradients) in_threads(gradients, s, s->threads);
+    }
+}

@@ -30,7 +30,8 @@ INLINE void cells(const int moon, word width, word n, const float *sums, const f
     }
 }
 
-static void forward_step(const lstm *of, word t, word row, word rows) {
+static void forward_step(const void *cell, word t, word row, word rows) {
+    const lstm *of = cell;
     const layer *s = &of->all;
     const word n = s->size, all = s->batch * n;
     const float *c_before = t ? of->c + (t - 1) * all : of->c0;
@@ -62,14 +63,7 @@ static void forward_step(const lstm *of, word t, word row, word rows) {
     }
 }
 
-static void forward_chunk(const void *of, word thread) {
-    const layer *s = &((const lstm *)of)->all;
-    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    project(s, GATES, first, first + all);
-    for (word k = 0; k < tiles(all); k++)
-        for (word t = s->now; t < end_of(s); t++)
-            forward_step(of, t, first + tile_at(all, k), tile_at(all, k + 1) - tile_at(all, k));
-}
+static void forward_chunk(const void *of, word thread) { walk_forward(of, GATES, thread, forward_step); }
 
 /* Back through the gates of one sequence: dc turns from after the step to before it, dh is used up. */
 INLINE void cells_back(const int moon, word n, const float *a, const float *c, const float *before, const float *z_c,
@@ -90,7 +84,8 @@ INLINE void cells_back(const int moon, word n, const float *a, const float *c, c
     }
 }
 
-static void backward_step(const lstm *of, word t, word row, word rows) {
+static void backward_step(const void *cell, word t, word row, word rows) {
+    const lstm *of = cell;
     const layer *s = &of->all;
     const word n = s->size, all = s->batch * n;
     for (word b = row; b < row + rows; b++) {
@@ -110,15 +105,7 @@ static void backward_step(const lstm *of, word t, word row, word rows) {
     back(s, GATES, da_at(s, GATES, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh);
 }
 
-static void backward_chunk(const void *of, word thread) {
-    const layer *s = &((const lstm *)of)->all;
-    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    for (word k = 0; k < tiles(all); k++) {
-        const word row = first + tile_at(all, k), rows = first + tile_at(all, k + 1) - row;
-        for (word t = end_of(s) - 1; t >= s->now; t--) backward_step(of, t, row, rows);
-        inputs_back(s, GATES, row, rows);
-    }
-}
+static void backward_chunk(const void *of, word thread) { walk_back(of, GATES, thread, backward_step); }
 
 static void gradients(const void *of, word thread) {
     const layer *s = &((const lstm *)of)->all;
@@ -141,17 +128,9 @@ static void pack_back(const void *of, word thread) {
     if (s->dx) pack(s->w_ih, GATES, s->size, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
 }
 
-void lstm_forward(lstm *of) {
-    layer *s = &of->all;
-    in_threads(pack_forth, of, s->threads);
-    for (s->now = 0; s->now < s->steps; s->now += s->chunk) in_threads(forward_chunk, of, s->threads);
-}
+void lstm_forward(lstm *of) { run_forward(&of->all, pack_forth, forward_chunk); }
 
 void lstm_backward(lstm *of) {
-    layer *s = &of->all;
-    in_threads(pack_back, of, s->threads);
-    for (s->now = (s->steps - 1) / s->chunk * s->chunk; s->now >= 0; s->now -= s->chunk) {
-        in_threads(backward_chunk, of, s->threads);
-        if (s->dw_ih || s->dw_hh || s->db) in_threads(gradients, of, s->threads);
-    }
+    const layer *s = &of->all;
+    run_back(&of->all, pack_back, backward_chunk, s->dw_ih || s->dw_hh || s->db ? gradients : 0);
 }
