@@ -68,7 +68,7 @@ def test_training_learns_and_the_same_seed_gives_the_same_numbers(tiny, tmp_path
 
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_stopped(tiny, tmp_path):
-    overrides = [*tiny, "optim.epochs=3", "mc.samples=30", "mc.rows=5", "train.checkpoint_minutes=0"]
+    overrides = [*tiny, "optim.epochs=9", "mc.samples=100", "mc.rows=5", "train.checkpoint_minutes=0"]
     whole = config.compose([*overrides, f"run_dir={tmp_path / 'whole'}"])
     runs.run(whole)
     folder = tmp_path / "killed"
