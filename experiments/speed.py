@@ -78,6 +78,7 @@ def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
     ours = [untied_to_tied(benchmark[size]) for size in sizes]
     to_torch = [share(benchmark[size], "variational_untied", "nn_lstm") for size in sizes]
     mc = [(benchmark[size].get("mc") or {}).get("batched_to_loop") for size in sizes]
+    sides = [(benchmark[size].get("side_by_side") or {}).get("ratio") for size in sizes]
     return [
         ["**untied / tied, ours**", *(f"**{_number(ratio)}**" for ratio in ours)],
         ["untied / tied, paper", *(_number(PAPER.get(size)) for size in sizes)],
@@ -86,6 +87,7 @@ def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
             "MC evaluation, batched / the usual loop, one sample at a time",
             *(DASH if ratio is None else f"{ratio:.1f}" for ratio in mc),
         ],
+        ["runs of one thread side by side / one run with all threads", *map(_number, sides)],
     ]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from varrnn import allocator, results, speed
+from varrnn import allocator, results, side_by_side, speed
 from varrnn.kernels import native
 
 LABELS = {
@@ -32,6 +32,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
 ROUNDS, QUICK_ROUNDS = 10, 3  # at least: a median of fewer is moved by every disturbance
 MC_ROWS = 100
+SIDE_BY_SIDE = ("small", "sentiment")  # what is trained on CPUs
 
 
 def arguments() -> argparse.Namespace:
@@ -100,6 +101,9 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     found["saved_mb"] = {"nn_lstm": speed.saved_mb(speed.TorchModel(shape), shape), "ours": speed.saved_mb(tied, shape)}
     if not shape.last_only:
         found["mc"] = measure_mc(shape, timer)
+    cores = torch.get_num_threads()
+    if name in SIDE_BY_SIDE and cores > 1 and timer.device.type == "cpu":
+        found["side_by_side"] = side_by_side.measure(shape, cores, timer.rounds)
     return found
 
 
@@ -124,6 +128,12 @@ def table(name: str, found: dict[str, Any]) -> str:
         lines.append(
             f"MC, words x samples/s: usual loop {mc['loop']:,.0f} and ours {mc['sequential']:,.0f} one stream a time; "
             f"in rows of {mc['rows']} {mc['batched']:,.0f}: {mc['batched_to_loop']:.1f} times the loop"
+        )
+    if "side_by_side" in found:
+        both = found["side_by_side"]
+        lines.append(
+            f"{both['runs']:.0f} runs of one thread side by side {both['side_by_side']:,.0f} words/s together, one run "
+            f"with all threads {both['one_run']:,.0f}: {both['ratio']:.2f} times"
         )
     return "\n".join(lines)
 

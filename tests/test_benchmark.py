@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from varrnn import speed
+from varrnn import side_by_side, speed
 
 TINY = speed.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
 SCRIPT = Path(__file__).parents[1] / "scripts" / "benchmark.py"
@@ -43,6 +43,18 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
     assert file.with_suffix(".png").stat().st_size > 1000
     assert "untied / tied" in capsys.readouterr().out
+
+
+def test_runs_side_by_side():
+    """Every worker makes its steps, and the words of all of them are counted."""
+    found = side_by_side.measure(TINY, cores=2, rounds=3)
+    assert found["runs"] == 2 and found["rounds"] == 3
+    assert found["one_run"] > 0 and found["side_by_side"] > 0
+    assert 0.5 < found["ratio"] / (found["side_by_side"] / found["one_run"]) < 2
+    workers = [side_by_side.Worker(TINY, 1)]
+    side_by_side._round(workers)
+    workers[0].close()
+    assert workers[0].process.exitcode == 0
 
 
 def test_the_usual_loop_is_the_same_network():
