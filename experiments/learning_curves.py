@@ -37,7 +37,7 @@ def epochs_panel(axes: Axes, groups: dict[str, Group]) -> None:
     else:
         reference(axes, YARDSTICKS[0].valid, "no dropout, Zaremba et al.")
         axes.set_ylim(0.97 * min(lowest), 1.75 * min(lowest))
-    finish(axes, "PTB, 200 units, rates chosen on validation", ylabel="validation perplexity")
+    finish(axes, "PTB, 200 units", ylabel="validation perplexity")
 
 
 def samples_panel(axes: Axes, groups: dict[str, Group]) -> None:

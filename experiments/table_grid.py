@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import Run, language_model
+from varrnn.paper_runs import language_model, small_grid
 from varrnn.records import Records
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, mean_sd, seeds_cell
@@ -15,23 +15,9 @@ seeds that all its points share. As in the paper p_E is \
 tied to p_U and p_y to p_W (Moon: p_W and p_y to p_c)."""
 
 
-def grid() -> tuple[Run, ...]:
-    """The points that were planned: coarse, around a half of the medium model's rates."""
-    variational = [
-        language_model("small", model, f"model.p_U={p_U}", f"model.p_W={p_W}")
-        for model in ("variational_tied", "variational_untied")
-        for p_U in (0.05, 0.1)
-        for p_W in (0.15, 0.25)
-    ]
-    naive = [language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)]
-    moon = [language_model("small", "moon", f"model.p_c={p}") for p in (0.1, 0.2)]
-    moon_emb = [language_model("small", "moon_emb", f"model.p_c={p}", "model.p_E=0.1") for p in (0.1, 0.2)]
-    return (*variational, *naive, *moon, *moon_emb)
-
-
 def table(records: Records) -> Table:
     rows = []
-    for model in ("variational_tied", "variational_untied", "naive", "moon", "moon_emb"):
+    for model in small_grid():
         run = language_model("small", model)
         chosen = records.chosen(run)
         for point, group in records.grid(run).items():
@@ -49,7 +35,8 @@ def draw(records: Records, folder: Path) -> list[Path]:
     return table(records).write(folder)
 
 
-ARTEFACT = Artefact("table_grid", "Size small: the grid of dropout probabilities", draw, runs=grid(), seeds=(1,))
+RUNS = tuple(run for points in small_grid().values() for run in points)
+ARTEFACT = Artefact("table_grid", "Size small: the grid of dropout probabilities", draw, runs=RUNS, seeds=(1,))
 
 if __name__ == "__main__":
     main(ARTEFACT)

@@ -92,6 +92,7 @@ def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
     table = script("experiments/table_small.py").table(records)
     assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
     assert rows(table)["Naive dropout"]["valid"] == ["not run"]
+    assert row["grid"] == ["2 of 4"] and rows(table)["Naive dropout"]["grid"] == ["0 of 3"]
     grid = script("experiments/table_grid.py").table(records)
     assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
 

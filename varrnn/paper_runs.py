@@ -22,6 +22,18 @@ def language_model(size: str, model: str, *extra: str) -> Run:
     return (f"experiment=ptb_{size}", f"model={model}", *extra)
 
 
+def small_grid() -> dict[str, list[Run]]:
+    """Size small: the planned grid of each model, coarse, around a half of the medium model's rates."""
+    grids = {
+        model: [(f"model.p_U={p_U}", f"model.p_W={p_W}") for p_U in (0.05, 0.1) for p_W in (0.15, 0.25)]
+        for model in ("variational_tied", "variational_untied")
+    }
+    grids["naive"] = [(f"model.p_W={p}",) for p in (0.15, 0.25, 0.35)]
+    grids["moon"] = [(f"model.p_c={p}",) for p in (0.1, 0.2)]
+    grids["moon_emb"] = [(f"model.p_c={p}", "model.p_E=0.1") for p in (0.1, 0.2)]
+    return {model: [language_model("small", model, *point) for point in points] for model, points in grids.items()}
+
+
 def sentiment(model: str, cell: str = "lstm", steps: int = 200, protocol: str = "paper", **rates: float) -> Run:
     """One curve of figures 3 to 15; `rates` are p_E p_W p_U p_y and weight_decay, the tuned ones where left out."""
     run = ["experiment=cornell", f"model={model}", f"cell={cell}"]

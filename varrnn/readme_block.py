@@ -65,7 +65,7 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     if not any(record.choices["size"] == "small" for record in records.runs):
         return []
     rows = [row for row in table.rows if "not run" not in row]
-    shown = columns(table, ("Model", "valid", "test", "test, MC", "epochs", "n"), rows)
+    shown = columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = "[results/tables/small.md](results/tables/small.md), grid in [small_grid.md](results/tables/small_grid.md)"
     picture = "![Learning curves at size small](results/figures/learning_curves.png)"
     return [
