@@ -1,8 +1,11 @@
 """The log-probability of target words in C against torch's product and cross entropy."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from varrnn.kernels import native
 from varrnn.kernels.softmax import target_log_probabilities
@@ -53,9 +56,68 @@ def test_log_probabilities_of_extreme_logits() -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("target", [-1, 7])
-def test_targets_outside_the_words(target: int) -> None:
-    with pytest.raises(IndexError, match="0 to 6"):
+def test_words_that_cannot_be() -> None:
+    """All words of the first piece of logits, the target, or all words; and a piece without a single number."""
+    bias = torch.randn(4, 1500)
+    bias[0, :1100] = bias[1, 1200] = bias[2] = bias[3, :1100] = float("-inf")
+    bias[3, 7] = float("nan")
+    x, weight, targets = torch.randn(5, 2), torch.randn(1500, 2), torch.tensor([1200, 1400, 1200, 3, 1499])
+    for one in bias:
+        found = target_log_probabilities(x, weight, one, targets)
+        with native.switched_off():
+            wanted = target_log_probabilities(x, weight, one, targets)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((5, 3), (7, 5), (7,), (5,)),
+        ((5, 3), (7, 3), (2,), (5,)),
+        ((5, 3), (7, 3), (7,), (2,)),
+        ((3,), (7, 3), (7,), ()),
+    ],
+    ids=str,
+)
+def test_shapes_that_do_not_fit(shapes: tuple[tuple[int, ...], ...]) -> None:
+    x, weight, bias = (torch.randn(shape) for shape in shapes[:3])
+    with pytest.raises(ValueError, match="expected x"):
+        target_log_probabilities(x, weight, bias, torch.zeros(shapes[3], dtype=torch.int64))
+
+
+@needs_c
+def test_strided_inputs() -> None:
+    x, weight, targets = torch.randn(3, 5).t(), torch.randn(3, 7).t(), torch.randint(0, 7, (10,))[::2]
+    for bias in (torch.randn(7, 4)[:, 0], torch.ones(1).expand(7)):
+        found = log_probabilities(x, weight, bias, targets)
+        with native.switched_off():
+            wanted = log_probabilities(x, weight, bias, targets)
+        with torch.no_grad():
+            torch.testing.assert_close(target_log_probabilities(x, weight, bias, targets), wanted[0])
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@needs_c
+@pytest.mark.filterwarnings("ignore")
+def test_forward_mode_and_traces() -> None:
+    """Those who follow torch's operations get them."""
+    x, other, weight, targets = torch.randn(5, 3), torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 7, (5,))
+
+    def call(x: Tensor) -> Tensor:
+        return target_log_probabilities(x, weight, None, targets)
+
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(call(forward_ad.make_dual(x, other))).tangent
+    jacobian = torch.autograd.functional.jacobian(call, x)
+    torch.testing.assert_close(tangent, (jacobian * other).sum((1, 2)))
+    torch.testing.assert_close(torch.jit.trace(call, x)(other), call(other))
+
+
+@pytest.mark.parametrize("c", [True, False])
+@pytest.mark.parametrize("target", [-100, -1, 7])
+def test_targets_outside_the_words(target: int, c: bool) -> None:
+    with pytest.raises(IndexError), nullcontext() if c else native.switched_off():
         target_log_probabilities(torch.randn(2, 3), torch.randn(7, 3), None, torch.tensor([0, target]))
 
 

@@ -20,7 +20,7 @@ class Arguments(ctypes.Structure):
 def call(x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool) -> Call:
     prepared = Call(Arguments(), x, w, masks)
     prepared.numbers(reset_after=reset_after)
-    prepared.set(h0=h0.contiguous(), read=None if reset_after else x.new_empty(h0.shape))
+    prepared.set(h0=h0, read=None if reset_after else x.new_empty(h0.shape))
     return prepared
 
 
@@ -52,7 +52,7 @@ def backward(saved: Any, dh_out: Tensor | None, needs: Sequence[bool]) -> tuple[
     b_hh = s.x.new_zeros(3 * size) if needs[5] and s.reset_after else None
     rows = (prepared.chunk, prepared.batch)
     prepared.numbers(kept=True)
-    prepared.set(gates=s.gates, h=s.h, q=s.q, dh_out=None if dh_out is None else dh_out.contiguous())
+    prepared.set(gates=s.gates, h=s.h, q=s.q, dh_out=dh_out)
     prepared.set(da=s.x.new_empty(*rows, 3 * size), dq=s.x.new_empty(*rows, size) if s.reset_after else None)
     prepared.set(packed_n=prepared.packed(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=b_ih, db_hh=b_hh)
     prepared.run("gru_backward")

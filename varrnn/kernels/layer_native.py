@@ -35,6 +35,15 @@ LAYER = (
 )
 
 
+def check_weights(w: Weights, inputs: int) -> None:
+    """C reads as far as it is told: a parameter that was replaced by one of another shape must not get there."""
+    rows, size = w.w_hh.shape
+    shapes: tuple[tuple[int, ...], ...] = ((rows, inputs), (rows, size), (rows,), (rows,))
+    for name, tensor, shape in zip(Weights._fields, w, shapes):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, expected {shape}")
+
+
 class Call:
     """One call: its arguments, and the tensors that they point into."""
 
@@ -46,10 +55,11 @@ class Call:
         self.code = code
         self.steps, self.batch, inputs = x.shape
         size = w.w_hh.shape[1]
+        check_weights(w, inputs)
         self.chunk = max(1, -(-self.steps // max(1, round(self.steps * self.batch / ROWS))))
         self.numbers(steps=self.steps, batch=self.batch, inputs=inputs, size=size, chunk=self.chunk)
         self.numbers(threads=native.threads(self.batch, size))
-        self.set(x=x, w_ih=w.w_ih.contiguous(), w_hh=w.w_hh.contiguous())
+        self.set(x=x, w_ih=w.w_ih, w_hh=w.w_hh)
         self.mask("z_x", masks.z_x, inputs)
         self.mask("z_h", masks.z_h, size)
         gates = w.w_hh.shape[0] // size
@@ -60,10 +70,10 @@ class Call:
             setattr(self.arguments, name, value)
 
     def set(self, **tensors: Tensor | None) -> None:
-        """Contiguous tensors by the names of the arguments; None is NULL."""
+        """Tensors by the names of the arguments, as one piece of memory; None is NULL. Results are one already."""
         for name, tensor in tensors.items():
-            setattr(self.arguments, name, None if tensor is None else tensor.data_ptr())
-        self.tensors.update(tensors)
+            self.tensors[name] = whole = None if tensor is None else tensor.contiguous()
+            setattr(self.arguments, name, None if whole is None else whole.data_ptr())
 
     def mask(self, name: str, z: Tensor, units: int) -> None:
         """A mask with its last two axes in full; over time and gates it stays shared."""

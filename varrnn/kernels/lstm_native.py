@@ -20,7 +20,7 @@ class Arguments(ctypes.Structure):
 def call(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks) -> Call:
     prepared = Call(Arguments(), x, w, masks)
     prepared.mask("z_c", masks.z_c, w.w_hh.shape[1])
-    prepared.set(h0=h0.contiguous(), c0=c0.contiguous())
+    prepared.set(h0=h0, c0=c0)
     return prepared
 
 
@@ -46,9 +46,9 @@ def backward(saved: Any, dh_out: Tensor | None, dc_out: Tensor | None, needs: Se
     dx = s.x.new_empty(s.x.shape) if needs[0] else None
     dw_ih, dw_hh = (prepared.gradient(w) if need else None for w, need in zip(s.w, needs[3:5]))
     db = s.x.new_zeros(s.gates.shape[-1]) if needs[5] or needs[6] else None
-    given = {name: None if d is None else d.contiguous() for name, d in (("dh_out", dh_out), ("dc_out", dc_out))}
     prepared.numbers(kept=True)
-    prepared.set(gates=s.gates, h=s.h, c=s.c, da=s.x.new_empty(prepared.chunk, *s.gates.shape[1:]), **given)
+    da = s.x.new_empty(prepared.chunk, *s.gates.shape[1:])
+    prepared.set(gates=s.gates, h=s.h, c=s.c, da=da, dh_out=dh_out, dc_out=dc_out)
     prepared.set(dh=dh, dc=dc, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=db)
     prepared.run("lstm_backward")
     return dx, dh, dc, dw_ih, dw_hh, db if needs[5] else None, db if needs[6] else None

@@ -1,10 +1,11 @@
 """The kernels in C: compiled once for this machine's processor, loaded with ctypes, used for float32 on a CPU.
 
-Where there is no C compiler, no AVX2 or no libgomp the torch operations of kernels/lstm.py do the same work, somewhat
+Where there is no C compiler, no AVX2 or no OpenMP the torch operations of kernels/lstm.py do the same work, somewhat
 slower; ``status`` says which of the two this machine uses and why, and scripts/benchmark.py prints it. VARRNN_NATIVE=0
 switches the C code off.
 """
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (
@@ -37,12 +39,17 @@ class NotAvailable(Exception):
 
 
 def usable(*tensors: Tensor | None) -> bool:
-    """Whether the C code takes these: plain float32 tensors on a CPU of which it can use every thread."""
+    """Whether the C code takes these: plain float32 tensors on a CPU, and nobody who follows torch's operations."""
     plain = all(
         t is None or (type(t) in (Tensor, torch.nn.Parameter) and t.dtype == torch.float32 and t.device.type == "cpu")
         for t in tensors
     )
-    return plain and not _switched_off and library() is not None
+    return plain and not followed() and not _switched_off and library() is not None
+
+
+def followed() -> bool:
+    """Tracing and forward-mode differentiation see torch's operations, and would miss what the C code does."""
+    return torch.jit.is_tracing() or getattr(forward_ad, "_current_level", -1) >= 0
 
 
 @contextmanager
@@ -68,11 +75,15 @@ def library() -> ctypes.CDLL | None:
 
 @functools.cache
 def status() -> tuple[ctypes.CDLL | None, str]:
-    """The compiled code, if any, and a sentence about it."""
+    """The compiled code, if any, and a sentence about it. Whatever goes wrong here, torch operations do the work."""
     try:
         file = build()
-        code = load(file)
-    except NotAvailable as reason:
+        try:
+            code = load(file)
+        except OSError:  # cut short by a full disk or a crash
+            file.unlink()
+            code = load(build())
+    except (NotAvailable, OSError, RuntimeError, ValueError, AttributeError) as reason:
         return None, f"torch operations: {reason}"
     return code, f"C code: {file}"
 
@@ -113,20 +124,24 @@ def build_with(compiler: Sequence[str], folder: Path, flags: tuple[str, ...] = F
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
             raise NotAvailable(f"{compiler[0]} failed: {first}")
-        made.replace(target)  # in one go: another process may build the same
+        if not target.is_file():  # another process may have built the same, and use it
+            made.replace(target)
     return target
 
 
 def cache() -> Path:
-    """Where compiled code is kept; a folder of this process where the home folder is read-only."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "varrnn"
+    """Where compiled code is kept: it is run, so nobody else may write there; otherwise a folder of this process."""
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "varrnn"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
+        found = folder.stat()
+        if found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK):
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # read-only, no folder, no home
         pass
-    return Path(tempfile.mkdtemp(prefix="varrnn-"))
+    own = tempfile.mkdtemp(prefix="varrnn-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)
 
 
 def processor() -> str:
@@ -140,10 +155,7 @@ def processor() -> str:
 
 def load(file: Path) -> ctypes.CDLL:
     """Load the library and hand it torch's threads."""
-    try:
-        code = ctypes.CDLL(str(file))
-    except OSError as error:
-        raise NotAvailable(f"{file} cannot be loaded ({error}); delete it") from error
+    code = ctypes.CDLL(str(file))
     pool = thread_pool()
     code.use_threads.argtypes = (ctypes.c_void_p,) * len(THREADS)
     code.use_threads(*(ctypes.cast(getattr(pool, name), ctypes.c_void_p) for name in THREADS))
@@ -154,13 +166,8 @@ THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def thread_pool() -> ctypes.CDLL:
-    """The libgomp that torch has loaded: a second pool of threads would fight with torch's for the cores."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    except OSError as error:
-        raise NotAvailable("no /proc/self/maps to find torch's threads in") from error
-    for path in dict.fromkeys(line.split()[-1] for line in maps.splitlines() if "libgomp" in line):
-        pool = ctypes.CDLL(path)
-        if all(hasattr(pool, name) for name in THREADS):
-            return pool
-    raise NotAvailable("this build of torch does not use libgomp's threads")
+    """Torch's own library, through which its threads are found: a second pool would fight with them for the cores."""
+    torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    if not all(hasattr(torch_library, name) for name in THREADS):
+        raise NotAvailable("this build of torch does not use OpenMP threads")
+    return torch_library

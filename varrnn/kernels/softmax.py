@@ -19,16 +19,29 @@ from varrnn.kernels.uncompiled import uncompiled
 @uncompiled
 def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """x (n, H), weight (V, H), bias (V), targets (n) -> log p (n)."""
+    check(x, weight, bias, targets)
     if not (native.usable(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
-        return -F.cross_entropy(F.linear(x, weight, bias), targets, reduction="none")
+        return -F.cross_entropy(F.linear(x, weight, bias), targets, reduction="none", ignore_index=NO_WORD)
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(weight)):
         raise IndexError(
             f"targets from {int(targets.min())} to {int(targets.max())}; the words are 0 to {len(weight) - 1}"
         )
-    inputs = (x.contiguous(), weight.contiguous(), bias)
+    inputs = (x, weight, bias)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        return TargetLogProbabilities.apply(*inputs, targets.contiguous())
-    return forward(*inputs, targets.contiguous(), keep=False)[0]
+        return TargetLogProbabilities.apply(*inputs, targets)
+    return forward(*inputs, targets, keep=False)[0]
+
+
+NO_WORD = torch.iinfo(torch.int64).min  # no target is left out: torch's usual -100 is a mistake here
+
+
+def check(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> None:
+    """C reads as far as it is told, so shapes are looked at first."""
+    fits = x.dim() == weight.dim() == 2 and x.shape[1] == weight.shape[1] and targets.shape == x.shape[:1]
+    if not fits or (bias is not None and bias.shape != weight.shape[:1]):
+        given = {"x": x, "weight": weight, "bias": bias, "targets": targets}
+        shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in given.items() if t is not None)
+        raise ValueError(f"{shapes}: expected x (n, H), weight (V, H), bias (V), targets (n)")
 
 
 class Arguments(ctypes.Structure):
@@ -67,7 +80,7 @@ class TargetLogProbabilities(torch.autograd.Function):
             "d": x.new_empty(shares, block, code.slice_of_words()),
             "packed": x.new_empty(block, native.padded(size)),
         }
-        wanted = {"d_out": d_out.contiguous(), "dx": dx, "dw": dw, "db": db}
+        wanted = {"d_out": d_out, "dx": dx, "dw": dw, "db": db}
         run("softmax_backward", x, weight, {**given, **room, **wanted}, block)
         return None if dx is None else dx.sum(0) if shares > 1 else dx[0], dw, db, None
 
@@ -91,7 +104,9 @@ def forward(
 def run(
     function: str, x: Tensor, weight: Tensor, tensors: dict[str, Tensor | None], block: int = 1, keep: bool = True
 ) -> None:
+    """Call the C code; what it reads is made one piece of memory, and lives until it is done."""
     arguments = Arguments(*x.shape, len(weight), native.threads(len(x), len(weight)), keep, block=block)
-    for name, tensor in tensors.items():
+    held = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
+    for name, tensor in held.items():
         setattr(arguments, name, None if tensor is None else tensor.data_ptr())
     getattr(native.library(), function)(ctypes.byref(arguments))

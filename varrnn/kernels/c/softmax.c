@@ -39,8 +39,10 @@ static float log_sum_exp(float before, word n, const float *x) {
     float most = before, sum = 0;
 #pragma omp simd reduction(max : most)
     for (word j = 0; j < n; j++) most = x[j] > most ? x[j] : most;
+    const float shift = most == -INFINITY ? 0 : most;
 #pragma omp simd reduction(+ : sum)
-    for (word j = 0; j < n; j++) sum += exp_(x[j] - most);
+    for (word j = 0; j < n; j++) sum += exp_(x[j] - shift);
+    if (most == -INFINITY) return sum == sum ? most : sum; /* words that cannot be, or are not a number */
     return most + logf(sum + expf(before - most));
 }
 
