@@ -59,8 +59,8 @@ ptb-medium: data-ptb ## Table 1, medium (650 units): MODEL=none|naive|moon|moon_
 ptb-large: data-ptb ## Table 1, large (1500 units)
 	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
 
-sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU), side by side
-	$(PY) scripts/missing_runs.py figure3 launcher=joblib runs_root=$(RUNS) $(ARGS)
+sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU), side by side; SEED=2 next
+	$(PY) scripts/missing_runs.py figure3 --seeds $(SEED) launcher=joblib runs_root=$(RUNS) $(ARGS)
 
 table1-runs: data-ptb ## every row of Table 1 x 3 seeds that has no record yet; LAUNCHER=local|joblib|slurm
 	$(PY) scripts/missing_runs.py table1 launcher=$(LAUNCHER) runs_root=$(RUNS) $(ARGS)
@@ -77,8 +77,8 @@ ensemble $(FIGURES): setup
 claims: setup ## a verdict on every claim of the paper
 	$(PY) scripts/claims.py $(ARGS)
 
-bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit
-	$(PY) scripts/benchmark.py --size all $(ARGS)
+bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record (8 minutes)
+	$(PY) scripts/benchmark.py --size all --record $(ARGS)
 
 notebooks: setup ## execute the notebooks
 	$(PY) -m pytest --nbmake notebooks -q

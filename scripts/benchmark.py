@@ -1,13 +1,15 @@
 """Words per second of every variant beside nn.LSTM, the usual autograd loop, and the matrix products alone.
 
-    python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE] [--quick]
+    python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
 
 All candidates run interleaved in ONE process, one step each per round; ratios are medians of paired ratios within a
 round, so that a busy machine disturbs them little. Compare within one table only.
 """
 
 import argparse
+import datetime
 import json
+import re
 import statistics
 import time
 from pathlib import Path
@@ -16,7 +18,10 @@ from typing import Any
 import torch
 
 from varrnn import allocator, results, side_by_side, speed
+from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
 from varrnn.kernels import native
+from varrnn.records import RECORDS
 
 LABELS = {
     "limit": "matrix products alone (limit)",
@@ -38,8 +43,10 @@ SIDE_BY_SIDE = ("small", "sentiment")  # what is trained on CPUs
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="all", choices=[*speed.SHAPES, "all"])
-    parser.add_argument("--json", type=Path, help="write all numbers to this file")
-    parser.add_argument("--chart", type=Path, help="write the bar chart to this file (beside the JSON by default)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--json", type=Path, help="write all numbers to this file")
+    where.add_argument("--record", action="store_true", help="write a record of this machine, which `make paper` shows")
+    parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
     parser.add_argument("--quick", action="store_true", help="three rounds per size: a look, not a measurement")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
@@ -163,10 +170,18 @@ def chart(record: dict[str, Any], file: Path) -> None:
         pyplot.close(figure)
 
 
+def own_file(machine: dict[str, Any]) -> Path:
+    """`results/records/benchmark/amd_epyc_2_cores.json`"""
+    name = machine["gpu"] or f"{machine['cpu']} {machine['cores']} cores"
+    return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
+
+
 def main() -> None:
     chosen = arguments()
     allocator.keep_buffers()
     device = torch.device(chosen.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"--device {chosen.device}: this build of torch sees no GPU; leave it out for the CPU")
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
@@ -178,6 +193,7 @@ def main() -> None:
         "kernels": kernels,
         "clock": chosen.clock,
         "commit": results.commit()[0],
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
@@ -186,13 +202,15 @@ def main() -> None:
     for name in speed.SHAPES if chosen.size == "all" else [chosen.size]:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
-    if chosen.json:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps(record, indent=1) + "\n")
-    file = chosen.chart or (chosen.json or Path("benchmark.json")).with_suffix(".png")
-    chart(record, file)
-    print(f"\n{file}")
+    file = own_file(machine) if chosen.record else chosen.json
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(record, indent=1) + "\n")
+    if chosen.chart:
+        chart(record, chosen.chart)
+    print("".join(f"\nwrote {path}" for path in (file, chosen.chart) if path))
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors():
+        main()

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from varrnn import config, runs
+from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.style import VARIANTS
 
@@ -23,6 +24,10 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="further run.py overrides, e.g. optim.epochs=5")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the table and the figure go")
     arguments = parser.parse_args()
+    if any(override.split("=")[0] == "model" for override in arguments.overrides):
+        raise UserError(
+            "model=: the demo compares " + ", ".join(MODELS) + "; for one model use python run.py model=..."
+        )
     started = time.monotonic()
     summaries = {}
     for model in MODELS:

@@ -1,7 +1,8 @@
 """Start every run of a table or figure that has no record yet: python scripts/missing_runs.py table1 launcher=joblib
 
-Runs that differ in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the
-same command can be repeated until all is done. Further words are passed on to run.py.
+A record of fewer epochs than the run should have does not count: such a run goes on from its folder. Runs that differ
+in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the same command can
+be repeated until all is done. Further words are passed on to run.py.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from varrnn.artefact import Artefact, unique
 from varrnn.errors import UserError
@@ -22,9 +24,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artefact", help="a file of experiments/: table1, figure3, ensemble, ...")
     parser.add_argument("--list", action="store_true", help="only print the commands")
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these (those of the table or figure by default)")
     parser.add_argument("--records", default=RECORDS, help="folder of records (results/records)")
     options, passed_on = parser.parse_known_args()
-    needed = missing(artefact(options.artefact), options.records)
+    needed = missing(artefact(options.artefact), options.records, options.seeds)
     if not needed:
         print(f"{options.artefact}: every run has a record")
     failed = []
@@ -46,10 +49,10 @@ def artefact(name: str) -> Artefact:
     return runpy.run_path(str(ROOT / "experiments" / f"{name}.py"))["ARTEFACT"]
 
 
-def missing(wanted: Artefact, folder: str) -> list[str]:
-    """As few commands as possible for all runs without a record."""
+def missing(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:
+    """As few commands as possible for all runs without a record, or with one of fewer epochs."""
     records = load(folder)
-    needed = [(run, records.missing(run, wanted.seeds)) for run in unique(wanted.runs)]
+    needed = [(run, records.missing(run, seeds or wanted.seeds)) for run in unique(wanted.runs)]
     return commands((run, seeds) for run, seeds in needed if seeds)
 
 

@@ -31,14 +31,14 @@ LEVELS = np.linspace(0.05, 0.95, 19)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
-    parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true, device=cuda, threads=1")
+    parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true or false, device=cuda, threads=1")
     parser.add_argument("--samples", type=int, default=30, help="stochastic passes (30)")
     parser.add_argument("--words", type=int, default=2000, help="words of the test text that are measured (2000)")
     parser.add_argument("--length", type=int, default=100, help="words of a sequence in the position picture (100)")
     parser.add_argument("--shown", type=int, default=220, help="words that are shown in colour (220)")
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     check(options)
     task, model, config = load(options.run, options.overrides)
     options.out = options.out or options.run / "uncertainty"
@@ -55,6 +55,8 @@ def check(options: Any) -> None:
     for name, least in (("samples", 1), ("words", 2), ("length", 2), ("shown", 2)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
+    if any(override.startswith("mc.samples") for override in options.overrides):
+        raise UserError("mc.samples=: the passes of these pictures are set with --samples")
     if options.text:
         read_own(options.text)
 
@@ -127,7 +129,8 @@ def told_apart(strange: texts.WordUncertainty, usual: texts.WordUncertainty) -> 
 
 def by_position(task: LanguageModelTask, read: Any, options: Any) -> dict[str, np.ndarray]:
     """Sequences of the test text, each read from a zero state: measure -> (sequences, positions)."""
-    text, length = task.test[: options.words], min(options.length, len(task.test) // 4)
+    text = task.test[: options.words]
+    length = max(2, min(options.length, len(text) // 4))
     parts = [read(text[start : start + length]) for start in range(0, len(text) - length + 1, length)]
     return {name: np.stack([getattr(part, name).cpu().numpy() for part in parts]) for name in texts.MEASURES}
 
@@ -139,7 +142,8 @@ def reliability(known: texts.WordUncertainty) -> calibration.Reliability:
 def regression(task: SentimentTask, model: Any, config: schema.Config, options: Any) -> dict[str, Any]:
     """Deviation against error, and the share of ratings inside the predictive intervals."""
     stream = (config.seed, 0, task.test.number)
-    drawn = monte_carlo(model, task.test.x, options.samples, stream) * task.data.std + task.data.mean
+    passes = monte_carlo(model, task.test.x, options.samples, stream, config.mc.word_dropout)
+    drawn = passes * task.data.std + task.data.mean
     half = len(task.test.y) // 2  # the first half fits the noise, the second is shown
     precision = uncertainty.fit_precision(drawn[:, :half], task.test.y[:half])
     y = task.test.y[half:]

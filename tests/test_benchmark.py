@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from varrnn import side_by_side, speed
+from varrnn.errors import UserError
 
 TINY = speed.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
 SCRIPT = Path(__file__).parents[1] / "scripts" / "benchmark.py"
@@ -28,8 +29,9 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     sentiment = speed.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
     monkeypatch.setattr(speed, "SHAPES", {"medium": TINY, "sentiment": sentiment})
     monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
-    file = tmp_path / "deep" / "bench.json"
-    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--quick", "--json", str(file)])
+    file, chart = tmp_path / "deep" / "bench.json", tmp_path / "chart.png"
+    words = ["benchmark.py", "--size", "all", "--quick", "--json", str(file), "--chart", str(chart)]
+    monkeypatch.setattr(sys, "argv", words)
     benchmark.main()
     record = json.loads(file.read_text())
     assert set(record) == {"machine", "medium", "sentiment"}
@@ -41,8 +43,22 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
             assert set(found[ratios]) == KEYS
         assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
     assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
-    assert file.with_suffix(".png").stat().st_size > 1000
+    assert chart.stat().st_size > 1000 and benchmark.own_file(record["machine"]).parent.name == "benchmark"
     assert "untied / tied" in capsys.readouterr().out
+
+
+def test_a_record_is_named_after_its_machine(benchmark):
+    cpu = {"cpu": "AMD EPYC 9R14 (Zen 4)", "cores": 2, "gpu": None}
+    assert benchmark.own_file(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
+    assert benchmark.own_file({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_no_gpu(benchmark, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--device", "cuda"])
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    with pytest.raises(UserError, match="sees no GPU"):
+        benchmark.main()
 
 
 def test_runs_side_by_side():

@@ -131,6 +131,9 @@ def test_a_saved_config_comes_back(tmp_path):
         ("model.p_U=1.0", "at least 0 and below 1"),
         ("optim.lr=0", "optim.lr=0.0: must be above 0"),
         ("size.units=0", "size.units=0: must be at least 1"),
+        ("size.init=-1", "size.init=-1.0: must be at least 0"),
+        ("seed=99999999999999999999", "seed=99999999999999999999: must be at most"),
+        ("optim.decay_rule=one_gate", "optim.decay_rule=one_gate: only with optim"),
     ],
 )
 def test_mistakes_get_one_helpful_message(override, expected):

@@ -19,3 +19,9 @@ def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
     assert table["test MC"].isna().tolist() == [True, False, False] and (table["test"] > 1).all()
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     assert str(tmp_path / "out" / "curves.png") in done.stdout
+
+
+def test_the_demo_chooses_its_models():
+    command = [sys.executable, "scripts/demo.py", "model=naive"]
+    done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and done.stderr.startswith("error: model=: the demo compares none, naive")

@@ -119,7 +119,9 @@ def test_equal_runs_are_listed_once() -> None:
 
 def test_drawing_prints_what_it_wrote(capsys, tmp_path) -> None:
     main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path), "--out", str(tmp_path)])
-    assert capsys.readouterr().out.count("wrote ") == 3 and (tmp_path / "tables" / "ensemble.md").is_file()
+    said = capsys.readouterr().out
+    assert "| 68.7 |" in said and "C20   not run" in said
+    assert said.count("wrote ") == 3 and (tmp_path / "tables" / "ensemble.md").is_file()
 
 
 def test_a_broken_record_is_one_line(tmp_path) -> None:

@@ -61,6 +61,12 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
     assert "mode: MULTIRUN" in (CONFIGS / "launcher" / f"{launcher}.yaml").read_text()
 
 
+def test_a_job_that_slurm_refused_is_not_called_lost():
+    refused = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
+    assert multirun.lost(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
+    assert multirun.lost(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
+
+
 def hydra(launcher, number=0, n_jobs=0):
     return SimpleNamespace(
         runtime=SimpleNamespace(choices={"hydra/launcher": launcher}),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import synthetic_records as synthetic
 
+from varrnn import results
 from varrnn.errors import UserError
 from varrnn.paper_runs import language_model, sentiment
 from varrnn.publish import KNOWN_DATA, publish
@@ -70,6 +71,25 @@ def test_paths_and_names_are_stripped(publishing, summary) -> None:
     assert json.loads(text)["hardware"]["cpu"] == "Example CPU" and json.loads(text)["config"]["train"] == {
         "patience": 0
     }
+
+
+def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
+    """`make paper` rewrites the README between two runs; only what computes makes a run unpublishable."""
+    folder = tmp_path
+    git(folder, "init", "-q")
+    for name in ("README.md", "varrnn/results.py", "configs/config.yaml"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("one")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "all")
+    monkeypatch.setattr(results, "__file__", str(folder / "varrnn" / "results.py"))
+    head = git(folder, "rev-parse", "HEAD")
+    (folder / "README.md").write_text("two")
+    assert results.commit() == (head, False)
+    (folder / "configs" / "config.yaml").write_text("two")
+    assert results.commit() == (head, True)
+    git(folder, "rm", "-q", "--cached", "varrnn/results.py")
+    assert results.commit() == (None, False)  # a package installed somewhere inside another repository
 
 
 def test_an_unstable_run_is_published_too(publishing, summary, tmp_path) -> None:

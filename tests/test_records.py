@@ -34,6 +34,21 @@ def test_identity_is_what_run_py_composes(run) -> None:
     assert identify(run).options == config.identity(composed) and identify(run).choices == config.choices(composed)
 
 
+def test_a_shorter_run_is_still_missing(records_of) -> None:
+    run = BY_ID["C26"].needs["naive"]
+    lengths = {1: 40, 2: 100, 3: 120}
+    records = records_of([synthetic.sentiment_run(run, seed, epochs) for seed, epochs in lengths.items()])
+    assert len(records.group(run)) == 3 and records.missing(run) == (1,)
+    unstable = synthetic.sentiment_run(run, 1, 40) | {"status": "unstable"}
+    assert records_of([unstable]).missing(run) == ()  # the others are still there
+
+
+def test_what_a_sweep_left_beside_its_runs_is_no_record(tmp_path) -> None:
+    (tmp_path / ".sweeps" / "today").mkdir(parents=True)
+    (tmp_path / ".sweeps" / "today" / "failed_1.json").write_text("{}")
+    assert not load(tmp_path).runs
+
+
 def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)}
     levels = {0.15: (104.0, 90.0), 0.25: (101.0, 97.0), 0.35: (102.0, 91.0)}  # (valid, test)

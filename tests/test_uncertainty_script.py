@@ -60,6 +60,8 @@ def test_regression(draw, tmp_path):
     assert draw(tmp_path / "run", "threads=1") == (0, "")
     numbers = json.loads((tmp_path / "run" / "uncertainty" / "numbers.json").read_text())
     assert numbers["rmse"] > 0 and numbers["noise_sd"] > 0
+    assert draw(tmp_path / "run", "--out", tmp_path / "whole", "mc.word_dropout=false") == (0, "")
+    assert json.loads((tmp_path / "whole" / "numbers.json").read_text()) != numbers
     assert (tmp_path / "run" / "uncertainty" / "regression.pdf").is_file()
 
 
@@ -73,6 +75,11 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
         (tmp_path / "config.yaml").write_text((language_run / "config.yaml").read_text())
         status, said = draw(tmp_path)
         assert status == 1 and said.startswith("error: ") and message in said
+    assert draw(language_run, "mc.samples=9") == (
+        1,
+        "error: mc.samples=: the passes of these pictures are set with --samples\n",
+    )
+    assert draw(language_run, "--words", 50, "--out", tmp_path / "few") == (0, "")
     for name, value, least in (("samples", 0, 1), ("words", 1, 2), ("length", 1, 2), ("shown", -3, 2)):
         told = draw(language_run, f"--{name}", value)
         assert told == (1, f"error: --{name} {value}: must be at least {least}\n")

@@ -30,7 +30,7 @@ class Artefact:
     more: tuple[str, ...] = ()  # commands that are not run.py
 
     def commands(self, records: Records | None = None) -> list[str]:
-        """One command per run and seed; given records, only those without one."""
+        """One command per run and seed; given records, only those without one (or with fewer epochs)."""
         runs = unique(self.runs)
         seeds = {run: self.seeds if records is None else records.missing(run, self.seeds) for run in runs}
         return [command(run, [seed]) for run in runs for seed in seeds[run]] + list(self.more)
@@ -51,7 +51,9 @@ def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--runs", action="store_true", help="print the commands of all runs behind it")
-    what.add_argument("--missing", action="store_true", help="print the commands of runs that have no record yet")
+    what.add_argument(
+        "--missing", action="store_true", help="print the commands of runs that have no record, or a shorter one"
+    )
     parser.add_argument("--records", type=Path, default=RECORDS, help="folder of records (results/records)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for figures/ and tables/ (results)")
     options = parser.parse_args(arguments)
@@ -69,4 +71,16 @@ def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
     records = load(options.records)
     if options.missing:
         return artefact.commands(records)
-    return [f"wrote {path}" for path in artefact.draw(records, options.out)]
+    written = artefact.draw(records, options.out)
+    tables = [path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"]
+    return [*tables, *_verdicts(artefact, records), *(f"wrote {path}" for path in written)]
+
+
+def _verdicts(artefact: Artefact, records: Records) -> list[str]:
+    """What the records say about the claims that the artefact bears on."""
+    from varrnn.claims import CLAIMS  # here: claims are made of runs, and some artefacts of claims
+    from varrnn.claims.report import lines
+    from varrnn.claims.verdict import judge
+
+    found = [(claim, judge(claim, records)) for claim in CLAIMS if claim.id in artefact.claims]
+    return [lines(found), ""] if found else []

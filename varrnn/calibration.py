@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+TOLERANCE = 1e-2  # of a sum of probabilities; half precision is not exact
+
 
 @dataclass
 class Reliability:
@@ -88,6 +90,17 @@ def coverage(mean: Tensor, variance: Tensor, targets: Tensor, levels: Sequence[f
     return (away <= half.unsqueeze(1)).double().mean(1)
 
 
+def check_probabilities(p: Tensor) -> None:
+    """Logits would give numbers too, only without a meaning."""
+    off = (p.sum(-1, dtype=torch.float64) - 1).abs()
+    if not bool(((p >= 0).all(-1) & (off <= TOLERANCE)).all()):
+        raise ValueError(
+            f"not probabilities: the lowest is {float(p.min()):.3g}, sums over the last axis are up to "
+            f"{float(off.max()):.3g} away from 1; take the softmax first (mc_predict: apply=lambda y: y.softmax(-1))"
+        )
+
+
 def _check(probabilities: Tensor, targets: Tensor) -> None:
+    check_probabilities(probabilities)
     if probabilities.shape[:-1] != targets.shape:
         raise ValueError(f"probabilities {tuple(probabilities.shape)} need one target each, not {tuple(targets.shape)}")

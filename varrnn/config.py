@@ -25,7 +25,9 @@ ALLOWED = {
     "optim.schedule": ("decay", "constant"),
     "optim.decay_rule": ("all", "one_gate"),
 }
+MOST_SEED = 2**63 - 1
 AT_LEAST = {
+    "size.init": 0,
     "size.units": 1,
     "size.layers": 1,
     "optim.epochs": 1,
@@ -104,6 +106,12 @@ def check(config: Config) -> None:
     for key in ("optim.lr", "optim.decay"):
         if not values[key] > 0:
             raise UserError(f"{key}={values[key]}: must be above 0")
+    if config.seed > MOST_SEED:
+        raise UserError(f"seed={config.seed}: must be at most {MOST_SEED}")
+    if config.optim.decay_rule != "all" and config.optim.method != "adam":
+        raise UserError(
+            f"optim.decay_rule={config.optim.decay_rule}: only with optim.method=adam; SGD decays all layers"
+        )
     if config.model.p_c > 0 and config.cell != "lstm":
         raise UserError(
             f"cell={config.cell}: dropout on the memory (model.p_c={config.model.p_c}) needs an LSTM; "

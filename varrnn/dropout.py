@@ -63,6 +63,11 @@ class Dropout:
         """The paper's variant: masks repeated at all time steps (equation tied-weights-dropout; untied: per gate)."""
         return cls(p_E=p_E, p_W=p_W, p_U=p_U, p_y=p_y, per_gate=not tied)
 
+    @property
+    def drops(self) -> bool:
+        """Whether anything is dropped at all."""
+        return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
+
     def for_layers(self) -> "Dropout":
         """The part that recurrent layers apply: p_E belongs to WordEmbedding, p_y to whatever reads the last layer."""
         return replace(self, p_E=0.0, p_y=0.0)

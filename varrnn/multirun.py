@@ -242,6 +242,11 @@ def show(found: list[Failure]) -> None:
 def lost(error: Exception) -> str:
     """A job that could not even say what happened: killed by hand, by the system, or by the scheduler."""
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    refused = next((line.strip() for line in str(error).splitlines() if line.strip().startswith("sbatch")), None)
+    if refused:
+        return (
+            f"Slurm did not take the job: {refused}; see configs/launcher/slurm.yaml for partition, account and limits"
+        )
     return (
         f"a job ended without a word ({reason.strip()}): killed, or out of memory? Finished runs are kept and broken "
         "ones resume: wait for jobs that still run, then start the same command again"

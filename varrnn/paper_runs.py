@@ -24,7 +24,7 @@ def language_model(size: str, model: str, *extra: str) -> Run:
 
 def small_grid() -> dict[str, list[Run]]:
     """Size small: the planned grid of each model, coarse, around a half of the medium model's rates."""
-    grids = {
+    grids: dict[str, list[Run]] = {
         model: [(f"model.p_U={p_U}", f"model.p_W={p_W}") for p_U in (0.05, 0.1) for p_W in (0.15, 0.25)]
         for model in ("variational_tied", "variational_untied")
     }

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from varrnn import seeds
-from varrnn.dropout import MaskedModule, mc_dropout
+from varrnn.dropout import Dropout, MaskedModule, mc_dropout
+from varrnn.stack import RecurrentLayers
 
 
 class Prediction:
@@ -62,26 +64,61 @@ def mc_predict(
     ``inputs`` is what the model is called with: one argument, a tuple of arguments or a mapping of named ones. Where
     the model returns a tuple, its first part is the output. ``apply`` acts on every output before it is averaged: for
     a classifier give the softmax, since the mean of probabilities is meant, not of logits. ``chunk`` samples are
-    computed side by side, as more rows of the batch along ``batch_dim`` (from the layers' ``batch_first`` if not
-    given). The global random state stays as it was; another ``seed`` gives other samples.
+    computed side by side, as more rows of the batch along ``batch_dim`` of the inputs (from the layers' ``batch_first``
+    if not given). The global random state stays as it was; another ``seed`` gives other samples.
     """
     for name, value in (("samples", samples), ("chunk", chunk)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name}={value!r} must be a whole number from 1")
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
-    if not masked:
-        raise ValueError(f"{type(model).__name__} has no layer of varrnn in it: every sample would be the same")
+    if not any(map(drops, masked)):
+        why = "only layers without dropout" if masked else "no layer of varrnn in it"
+        raise ValueError(f"{type(model).__name__} has {why}: every sample would be the same")
     axis = find_batch_dim(masked) if batch_dim is None and chunk > 1 else batch_dim or 0
+    alone: list[int] = []
 
     @torch.no_grad()
     def draw(start: int, count: int) -> Tensor:
-        with in_eval(model), mc_dropout(model), seeded(seeds.mix(seeds.MONTE_CARLO, seed, start)):
+        stream = seeds.mix(seeds.MONTE_CARLO, seed, start)
+        with in_eval(model), mc_dropout(model), seeded(stream), batches(model) as seen:
             output = call(model, side_by_side(inputs, count, axis))
+        if count == 1:
+            alone[:] = seen
+        elif seen != [count * size for size in alone]:
+            raise ValueError(
+                f"{count} samples side by side reached the layers as batches of {seen}, one as {alone}: axis {axis} of "
+                "the inputs is not the batch; give batch_dim= (chunk=1 always works)"
+            )
         while isinstance(output, tuple | list):  # (output, state), and a PackedSequence begins with its data
             output = output[0]
         return output if apply is None else apply(output)
 
     return Prediction(draw, samples, chunk)
+
+
+def drops(module: MaskedModule) -> bool:
+    """Whether its outputs are random; modules of others are trusted to be."""
+    dropout = getattr(module, "dropout", None)
+    return dropout.drops if isinstance(dropout, Dropout) else getattr(module, "p_E", 1.0) > 0
+
+
+@contextmanager
+def batches(model: nn.Module) -> Iterator[list[int]]:
+    """How many sequences the recurrent layers are called with, one number per call."""
+    seen: list[int] = []
+
+    def look(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        x = given[0] if given else named["x"]
+        packed = isinstance(x, PackedSequence)
+        seen.append(int(x.batch_sizes[0]) if packed else x.shape[0 if layer.batch_first else 1] if x.dim() > 2 else 1)
+
+    layers = [module for module in model.modules() if isinstance(module, RecurrentLayers)]
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def find_batch_dim(masked: list[MaskedModule]) -> int:
@@ -100,11 +137,11 @@ def call(model: nn.Module, inputs: Any) -> Any:
 
 
 def side_by_side(inputs: Any, count: int, dim: int) -> Any:
-    """Repeat every tensor `count` times along the batch."""
+    """Repeat every tensor `count` times along the batch, the only axis of lengths and the like."""
     if count == 1:
         return inputs
     if isinstance(inputs, Tensor):
-        return torch.cat([inputs] * count, dim)
+        return torch.cat([inputs] * count, min(dim, inputs.dim() - 1)) if inputs.dim() else inputs
     if isinstance(inputs, Mapping):
         return {name: side_by_side(value, count, dim) for name, value in inputs.items()}
     if type(inputs) in (tuple, list):

@@ -94,7 +94,8 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     table = module.table(records, module.FIGURE3)
     if not table.rows:
         return []
-    wanted = ("Model", "cell", "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
+    rates = ("p_E", "p_W", "p_U", "p_y", "λ")
+    wanted = ("Model", "cell", *rates, "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
     title = "**Sentiment analysis**, figure 3 (all runs: [results/tables/sentiment.md](results/tables/sentiment.md)):"
     picture = "![Sentiment analysis, figure 3](results/figures/figure3.png)"
     return [title, columns(table, wanted, table.rows), table.note, picture]
@@ -122,5 +123,7 @@ def open_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
             rows.append((name, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
     if not rows:
         return "Every run has a record."
-    table = Table("", "", ("artefact", "runs without a record", "which"), rows, numbers=False).markdown()
+    table = Table(
+        "", "", ("artefact", "runs without a record, or with fewer epochs", "which"), rows, numbers=False
+    ).markdown()
     return f"<details><summary>Still to be run</summary>\n\n{table}\n\n</details>"

@@ -133,9 +133,9 @@ class Records:
         return grouped(record for record in self.runs if matches(record, wanted))
 
     def missing(self, run: Run, seeds: Sequence[int] = SEEDS) -> tuple[int, ...]:
-        """Seeds without a record; a seed whose run was unstable counts as tried."""
+        """Seeds without a record, or with one of fewer epochs, which can go on; an unstable run counts as tried."""
         wanted = identify(run)
-        tried = {record.seed for record in self.runs if matches(record, wanted)}
+        tried = {record.seed for record in self.runs if matches(record, wanted) and ended(record, wanted)}
         return tuple(seed for seed in seeds if seed not in tried)
 
     def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
@@ -195,6 +195,12 @@ def matches(record: Record, wanted: Identity, free: tuple[str, ...] = ()) -> boo
     return all(key not in record.options or record.options[key] == wanted.options[key] for key in compared)
 
 
+def ended(record: Record, wanted: Identity) -> bool:
+    """Whether there is nothing left to train: the last epoch, or a stop on purpose."""
+    stopped = record.status == "unstable" or bool(record.options.get("train.patience"))
+    return stopped or record.epochs >= wanted.options["optim.epochs"]
+
+
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -209,6 +215,8 @@ def load(folder: Path | str = RECORDS) -> Records:
         raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
     runs, ensembles, benchmarks = [], [], []
     for path in sorted(Path(folder).rglob("*.json")):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue  # what a sweep left beside its runs
         content = _read(path)
         if path.relative_to(folder).parts[0] == "benchmark":
             benchmarks.append(content)
@@ -216,6 +224,7 @@ def load(folder: Path | str = RECORDS) -> Records:
             ensembles.append(content)
         else:
             runs.append(_record(path, content))
+    benchmarks.sort(key=lambda benchmark: str(benchmark.get("machine", {}).get("date", "")))
     return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
 
 

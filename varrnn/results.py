@@ -18,6 +18,7 @@ from varrnn.version import __version__
 
 SUMMARY = "summary.json"
 SCHEMA = 1
+COMPUTES = ("varrnn", "configs", "run.py")
 
 
 def read(folder: Path) -> dict[str, Any] | None:
@@ -46,16 +47,20 @@ def finite(value: Any) -> Any:
 
 
 def commit() -> tuple[str | None, bool]:
-    """The commit of the code that runs, and whether tracked files differ from it; (None, False) outside a checkout."""
-    here = Path(__file__).resolve().parent
+    """The commit of the code that runs, and whether what computes differs from it; (None, False) outside a checkout.
+
+    Tables, figures and the README may differ: `make paper` rewrites them between runs.
+    """
+    root = Path(__file__).resolve().parent.parent
 
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        git("ls-files", "--error-unmatch", "varrnn/results.py")  # not installed into a folder of another repository
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no", "--", *COMPUTES))
     except (OSError, subprocess.CalledProcessError):
         return None, False
 

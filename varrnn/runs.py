@@ -100,6 +100,9 @@ def train(
     """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
     trainer = Trainer(task, model, config, folder, bar, device)
     commit, dirty = results.commit()
+    if dirty:
+        where = ", ".join(results.COMPUTES)
+        bar.line(f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be")
     summary = {"status": "finished", **identification(config, task, device)}
     try:
         progress = trainer.fit(f"{commit or 'unknown'}{'+dirty' if dirty else ''}")

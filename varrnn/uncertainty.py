@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-2  # of a sum of probabilities; half precision is not exact
+from varrnn.calibration import check_probabilities
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Classification:
             self.summed = torch.zeros(p.shape[1:], device=p.device, dtype=torch.float64)
             self.votes = torch.zeros(p.shape[1:], device=p.device, dtype=torch.int32)
             self.entropies = torch.zeros(p.shape[1:-1], device=p.device, dtype=torch.float64)
-            _check_probabilities(p[:1])  # of the first sample alone: a GPU has to be waited for
+            check_probabilities(p[:1])  # of the first sample alone: a GPU has to be waited for
         assert self.votes is not None and self.entropies is not None
         if p.shape[1:] != self.summed.shape:
             raise ValueError(f"a sample of shape {tuple(p.shape[1:])} after samples of {tuple(self.summed.shape)}")
@@ -175,16 +175,6 @@ def log_density(y: Tensor, targets: Tensor, precision: float | Tensor) -> Tensor
         raise ValueError(f"targets of shape {tuple(targets.shape)} for outputs of shape {tuple(y.shape)}")
     tau = torch.as_tensor(precision, dtype=y.dtype, device=y.device)
     return 0.5 * ((tau / (2 * math.pi)).log() - tau * (y - targets) ** 2)
-
-
-def _check_probabilities(p: Tensor) -> None:
-    """Logits would give numbers too, only without a meaning."""
-    off = (p.sum(-1, dtype=torch.float64) - 1).abs()
-    if not bool(((p >= 0).all(-1) & (off <= TOLERANCE)).all()):
-        raise ValueError(
-            f"not probabilities: the lowest is {float(p.min()):.3g}, sums over the last axis are up to "
-            f"{float(off.max()):.3g} away from 1; pass apply=lambda y: y.softmax(-1)"
-        )
 
 
 def _given(sums: Tensor | None) -> Tensor:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from varrnn.claims.verdict import BY_TEST, MC_SAMPLES, NOT_APPLICABLE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
+from varrnn.claims.verdict import (
+    BY_TEST,
+    INDICATIVE,
+    MC_SAMPLES,
+    NOT_APPLICABLE,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    REPRODUCED,
+    Verdict,
+)
 from varrnn.identity import identify
 from varrnn.paper_runs import command, language_model
 from varrnn.records import Records
@@ -64,7 +73,10 @@ def scaled_ensembles(records: Records, size: str) -> str:
 
 
 def latest(records: Records) -> Mapping[str, Any]:
-    """The last benchmark record. One file is one machine: numbers of several are never put together."""
+    """The last benchmark record. One file is one machine: numbers of several are never put together.
+
+    So a claim about speed stays an indication: it holds for this machine.
+    """
     return records.benchmarks[-1] if records.benchmarks else {}
 
 
@@ -88,7 +100,7 @@ def untied_to_tied(speed: Mapping[str, Any]) -> float | None:
 
 def loop_speed(records: Records) -> Verdict:
     """C22: the paper's four small products against one; a matter of GPU kernels."""
-    how = ("python scripts/benchmark.py --device cuda --json results/records/benchmark/GPU.json",)
+    how = ("python scripts/benchmark.py --device cuda --record",)
     on_gpu = Records(benchmarks=tuple(filter(on_cuda, records.benchmarks)))
     benchmark = latest(on_gpu) or latest(records)
     found = {size: s["loop_tied"] / s["loop_untied"] for size, s in speeds(benchmark).items() if s.get("loop_untied")}
@@ -98,7 +110,7 @@ def loop_speed(records: Records) -> Verdict:
     if not on_cuda(benchmark):
         return Verdict(NOT_APPLICABLE, numbers=f"CPU only; {text}", commands=how)
     agrees = all(ratio >= 1.4 for ratio in found.values())
-    return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, text, 1)
+    return Verdict(INDICATIVE, agrees, text, 1)
 
 
 def our_speed(records: Records) -> Verdict:
@@ -106,11 +118,11 @@ def our_speed(records: Records) -> Verdict:
     found = {size: untied_to_tied(speed) for size, speed in speeds(latest(records)).items()}
     ratios = {size: ratio for size, ratio in found.items() if ratio is not None}
     if not ratios:
-        how = "python scripts/benchmark.py --size all --json results/records/benchmark/NAME.json"
+        how = "python scripts/benchmark.py --record"
         return Verdict(NOT_RUN, commands=(how,))
     agrees = all(ratio >= 0.95 for ratio in ratios.values())
-    text = "untied / tied: " + ", ".join(f"{size} {ratio:.2f}" for size, ratio in ratios.items())
-    return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, text + " (paper 0.57 and 0.67)", 1)
+    text = "untied / tied: " + ", ".join(f"{size} {ratio:.3f}" for size, ratio in ratios.items())
+    return Verdict(INDICATIVE, agrees, text + " (paper 0.57 and 0.67)", 1)
 
 
 def unit_test(files: str) -> Callable[[Records], Verdict]:

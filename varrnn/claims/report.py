@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from varrnn.claims.verdict import BY_TEST, NOT_RUN, VERDICTS, Claim, Verdict
+from varrnn.claims.verdict import BY_TEST, VERDICTS, Claim, Verdict
 from varrnn.tables import Table
 
 Verdicts = Sequence[tuple[Claim, Verdict]]
@@ -95,7 +95,7 @@ def lines(verdicts: Verdicts) -> str:
     for claim, verdict in verdicts:
         out.append(f"{claim.id:5} {verdict.words():24} {claim.statement}  [paper: {claim.paper}]")
         details = [_numbers(verdict), verdict.analogue]
-        if verdict.status == NOT_RUN and verdict.commands:
+        if verdict.status != BY_TEST and verdict.commands:
             details.append("decide with: " + verdict.commands[0] + (" ..." if len(verdict.commands) > 1 else ""))
         out += [f"{'':30} {detail}" for detail in details if detail]
     return "\n".join([*out, "", summary(verdicts)])

@@ -1,0 +1,174 @@
+"""mc_predict against a plain average: any model, any chunk, one axis for the batch."""
+
+import weakref
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+
+from varrnn import Dropout, VariationalGRU, VariationalLSTM, WordEmbedding, calibration, mc_predict, uncertainty
+from varrnn.model import SequenceModel
+
+
+class Tagger(nn.Module):
+    """Somebody's own model."""
+
+    def __init__(self, batch_first: bool = False, last_only: bool = False) -> None:
+        super().__init__()
+        self.words = WordEmbedding(11, 6, p_E=0.3, batch_first=batch_first)
+        self.rnn = VariationalGRU(6, 8, batch_first=batch_first, dropout=0.4)
+        self.out, self.last_only = nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 4)), last_only
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        h, final = self.rnn(self.words(words))
+        return self.out(final[0] if self.last_only else h)
+
+
+def softmax(logits: torch.Tensor) -> torch.Tensor:
+    return logits.softmax(-1)
+
+
+@pytest.fixture
+def words() -> torch.Tensor:
+    return torch.randint(11, (5, 3))
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 100])
+@pytest.mark.parametrize("last_only", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_mean_is_the_mean_of_the_samples(words, chunk, last_only, batch_first):
+    model = Tagger(batch_first, last_only)
+    inputs = words.t() if batch_first else words
+    got = mc_predict(model, inputs, samples=9, chunk=chunk, apply=softmax)
+    samples = list(got)
+    assert len(samples) == len(got) == 9
+    assert samples[0].shape == model.eval()(inputs).shape
+    torch.testing.assert_close(got.mean, torch.stack(samples).mean(0))
+    torch.testing.assert_close(torch.stack(samples), torch.stack(list(got)))  # the same samples again
+    assert len(torch.stack(samples).unique(dim=0)) == 9
+
+
+def test_the_model_and_the_random_state_stay_as_they_were(words):
+    model = Tagger().train()
+    model.words.eval()
+    modes = [module.training for module in model.modules()]
+    before = torch.get_rng_state()
+    first = mc_predict(model, words, samples=3)
+    assert not first.mean.requires_grad
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(mc_predict(model, words, samples=3, seed=1).mean, first.mean)
+    model.eval()
+    assert torch.equal(model(words), model(words))  # masks are off again
+
+
+def test_only_our_masks_are_random(words):
+    """nn.Dropout of the user's own model is off, as in eval; without our masks nothing is random."""
+    model = Tagger()
+    model.words.p_E, model.rnn.dropout = 1e-12, Dropout.none()  # rate zero would be refused
+    samples = list(mc_predict(model, words, samples=3))
+    torch.testing.assert_close(samples[0], samples[1], rtol=0, atol=0)
+
+
+def test_the_samples_are_those_of_mc_dropout():
+    """Closed form: a linear readout of one masked input has mean w x and variance (w x)^2 p / (1 - p)."""
+
+    class OneInput(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = WordEmbedding(1, 1, p_E=0.25)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.words(x).squeeze(-1)
+
+    model = OneInput()
+    nn.init.constant_(model.words.weight, 3.0)
+    got = uncertainty.regression(mc_predict(model, torch.zeros(1, 1000, dtype=torch.long), 40, 10), precision=2.0)
+    assert float(got.mean.mean()) == pytest.approx(3.0, abs=0.03)
+    assert float(got.model_variance.mean()) * 40 / 39 == pytest.approx(9 * 0.25 / 0.75, rel=0.03)
+    torch.testing.assert_close(got.variance, got.model_variance + 0.5)
+
+
+def test_sequence_model_and_other_calls():
+    dropout = Dropout.variational(p_W=0.3, p_U=0.2, p_E=0.2, p_y=0.3, tied=False)
+    for last_only, shape in ((False, (5, 3, 7)), (True, (3, 7))):
+        model = SequenceModel(11, 8, 2, 7, dropout, last_only=last_only)
+        assert mc_predict(model, torch.randint(11, (5, 3)), samples=5, chunk=2).mean.shape == shape
+    layer = VariationalLSTM(4, 6, dropout=0.5)
+    x, state = torch.randn(5, 3, 4), (torch.zeros(1, 3, 6), torch.zeros(1, 3, 6))
+    a = mc_predict(layer, (x, state), samples=4, chunk=3).mean
+    b = mc_predict(layer, {"x": x, "hx": state}, samples=4, chunk=3).mean
+    torch.testing.assert_close(a, b)
+    packed = mc_predict(layer, pack_sequence([x[:, 0], x[:3, 1]]), samples=2)
+    assert packed.mean.shape == (8, 6)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu(words):
+    model = Tagger().cuda()
+    before = torch.cuda.get_rng_state()
+    predicted = mc_predict(model, words.cuda(), samples=5, chunk=2, apply=softmax)
+    known = uncertainty.classification(predicted)
+    torch.testing.assert_close(known.mean.float(), predicted.mean)
+    assert known.mutual_information.is_cuda and torch.equal(torch.cuda.get_rng_state(), before)
+    assert calibration.Reliability().add(known.mean, words.cuda() % 4).ece >= 0
+
+
+def test_users_mistakes_are_named(words):
+    with pytest.raises(ValueError, match="samples=0 must be"):
+        mc_predict(Tagger(), words, samples=0)
+    with pytest.raises(ValueError, match="no layer of varrnn"):
+        mc_predict(nn.Linear(2, 2), torch.ones(1, 2))
+    with pytest.raises(ValueError, match="only layers without dropout"):
+        mc_predict(nn.Sequential(WordEmbedding(11, 4), VariationalLSTM(4, 6)), words)
+    with pytest.raises(ValueError, match="axis 0 of the inputs is not the batch"):
+        list(mc_predict(Tagger(last_only=True), words, samples=5, chunk=4, batch_dim=0))
+    with pytest.raises(TypeError, match="PackedSequence needs chunk=1"):
+        list(mc_predict(VariationalLSTM(4, 6, dropout=0.5), pack_sequence([torch.ones(2, 4)]), samples=5, chunk=2))
+    mixed = nn.ModuleList([VariationalLSTM(1, 1, dropout=0.5), VariationalLSTM(1, 1, batch_first=True)])
+    with pytest.raises(ValueError, match="give batch_dim"):
+        mc_predict(mixed, words, samples=5, chunk=2)
+
+
+class Turned(nn.Module):
+    """Takes (B, T, I), though its layer does not: the batch is not where the layer says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = VariationalLSTM(4, 6, dropout=0.5)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        assert lengths is None or len(lengths) == len(x)
+        return self.rnn(x.transpose(0, 1))[0].transpose(0, 1)
+
+
+def test_samples_are_never_joined_along_time():
+    """Pieces of one long sequence would share their masks, and be taken for samples."""
+    x = torch.randn(3, 12, 4)
+    with pytest.raises(ValueError, match="axis 1 of the inputs is not the batch; give batch_dim="):
+        list(mc_predict(Turned(), x, samples=5, chunk=2))
+    found = list(mc_predict(Turned(), (x, torch.tensor([12, 3, 5])), samples=5, chunk=2, batch_dim=0))
+    assert [tuple(one.shape) for one in found] == 5 * [(3, 12, 6)]
+    assert not any(torch.equal(one, other) for one, other in pairwise(found))
+
+
+def test_memory_does_not_grow_with_samples():
+    """How many outputs of a model are alive when the next one is made."""
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    most = 0
+
+    def count(output: torch.Tensor) -> torch.Tensor:
+        nonlocal most
+        p = output.softmax(-1)
+        alive.add(p)
+        most = max(most, len(alive))
+        return p
+
+    layer = VariationalLSTM(2, 2, dropout=0.5)
+    uncertainty.classification(mc_predict(layer, torch.ones(3, 1, 2), samples=60, apply=count))
+    assert most <= 2
+
+
+# ---- uncertainty -----------------------------------------------------------------------------------------------------
