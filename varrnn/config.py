@@ -50,7 +50,8 @@ RATES = ("p_W", "p_U", "p_c", "p_E", "p_y")  # those that others follow come fir
 
 
 def register() -> None:
-    """Give the schema to Hydra, so that a wrong key or type is refused while composing."""
+    """Give the schema to Hydra, so that a wrong key or type is refused while composing; tuned files use `of_cell`."""
+    OmegaConf.register_new_resolver("of_cell", lambda values, cell: values[cell], replace=True)
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for name, node in schema.TASKS.items():
