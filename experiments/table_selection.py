@@ -14,9 +14,9 @@ from varrnn.tables import DASH, Table, seeds_cell
 COLUMNS = ("Model", "cell", "p_E", "p_W", "p_U", "p_y", "λ", "held-out RMSE", "lowest (epoch)", "epochs", "n")
 NOTE = """\
 Runs with task.hold_out=0.1 that have a record: RMSE on the held-out reviews (MC dropout where the model has dropout), \
-mean over the last 10 % of epochs and over n seeds; bold: the lowest of its model and cell. A run that was far behind \
-after a few epochs was not continued (column epochs). The test curve chooses nothing, while the authors chose on it. \
-The paper's optimum for the Variational LSTM is p=.25 and 1e-3, outside its own grid."""
+mean over the last 10 % of epochs and over n seeds; bold: the lowest of its model and cell. Most runs that were behind \
+after ten epochs have not been continued yet (column epochs). The test curve chooses nothing, while the authors chose \
+on it. The paper's optimum for the Variational LSTM is p=.25 and 1e-3, outside its own grid."""
 RATES = ("model.p_E", "model.p_W", "model.p_U", "model.p_y", "optim.weight_decay")
 Setting = tuple[float, ...]
 

@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artefact", help="a file of experiments/: table1, figure3, ensemble, ...")
     parser.add_argument("--list", action="store_true", help="only print the commands")
-    parser.add_argument("--seeds", type=int, nargs="+", help="only these (those of the table or figure by default)")
+    parser.add_argument("--seeds", type=numbers, metavar="1,2", help="only these (by default all that it needs)")
     parser.add_argument("--records", default=RECORDS, help="folder of records (results/records)")
     options, passed_on = parser.parse_known_args()
     needed = missing(artefact(options.artefact), options.records, options.seeds)
@@ -39,6 +39,11 @@ def main() -> int:
     for line in failed:
         print(f"failed or stopped: {line}", file=sys.stderr)
     return int(bool(failed))
+
+
+def numbers(text: str) -> list[int]:
+    """`1,2`: one word, since what follows goes to run.py."""
+    return [int(part) for part in text.split(",")]
 
 
 def artefact(name: str) -> Artefact:

@@ -224,6 +224,9 @@ def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
     points = [len(list(itertools.product(*(given.split(",") for given in one.values())))) for one in swept]
     assert sum(points) == 36 and all(one["launcher"] == "joblib" for one in swept)
     assert "failed or stopped: python run.py -m" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["x", "figure3", "--records", str(tmp_path), "--seeds", "2", "--list"])
+    monkeypatch.setattr(
+        sys, "argv", ["x", "figure3", "--records", str(tmp_path), "--seeds", "2", "launcher=joblib", "--list"]
+    )
     assert script["main"]() == 0
-    assert all(line.endswith("seed=2") for line in capsys.readouterr().out.splitlines())
+    said = capsys.readouterr().out.splitlines()
+    assert said and all(line.endswith("seed=2 launcher=joblib") for line in said)
