@@ -106,8 +106,15 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
         content["history"] |= {"valid_rmse_mc": [level] * len(epochs), "test_rmse_mc": [1 - level] * len(epochs)}
         contents.append(content)
     contents.append(synthetic.sentiment_run(selection.grid()[0][:-1], 1, 100))  # not held out
-    table = selection.table(records_of(contents))
-    assert [row[7] for row in table.rows] == ["0.1700", "**0.1500**", "0.1600"]
+    trial = synthetic.sentiment_run((*selection.grid()[0], "task.scaling=retain"), 1, 100)
+    trial["history"]["valid_rmse_mc"] = [0.14] * len(trial["history"]["epoch"])
+    table = selection.table(records_of([*contents, trial]))
+    assert [row[7:9] for row in table.rows] == [
+        ["inverted", "0.1700"],
+        ["inverted", "**0.1500**"],
+        ["inverted", "0.1600"],
+        ["retain", "0.1400"],  # beside the grid: it chooses nothing
+    ]
 
 
 def test_ensemble_table(records_of) -> None:
