@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from varrnn import seeds
 from varrnn.dropout import Dropout, MaskedModule, mc_dropout
+from varrnn.sequences import Sequences
 from varrnn.stack import RecurrentLayers
 
 
@@ -80,7 +80,7 @@ def mc_predict(
     @torch.no_grad()
     def draw(start: int, count: int) -> Tensor:
         stream = seeds.mix(seeds.MONTE_CARLO, seed, start)
-        with in_eval(model), mc_dropout(model), seeded(stream), batches(model) as seen:
+        with in_eval(model), mc_dropout(model), seeded(stream), batches(masked if chunk > 1 else []) as seen:
             output = call(model, side_by_side(inputs, count, axis))
         if count == 1:
             alone[:] = seen
@@ -103,16 +103,15 @@ def drops(module: MaskedModule) -> bool:
 
 
 @contextmanager
-def batches(model: nn.Module) -> Iterator[list[int]]:
-    """How many sequences the recurrent layers are called with, one number per call."""
+def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
+    """How many sequences the recurrent layers among these are called with, one number per call."""
     seen: list[int] = []
 
-    def look(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         x = given[0] if given else named["x"]
-        packed = isinstance(x, PackedSequence)
-        seen.append(int(x.batch_sizes[0]) if packed else x.shape[0 if layer.batch_first else 1] if x.dim() > 2 else 1)
+        seen.append(Sequences.read(x, layer.batch_first, layer.input_size).batch_size)
 
-    layers = [module for module in model.modules() if isinstance(module, RecurrentLayers)]
+    layers = [module for module in modules if isinstance(module, RecurrentLayers)]
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     try:
         yield seen

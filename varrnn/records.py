@@ -214,9 +214,7 @@ def load(folder: Path | str = RECORDS) -> Records:
     if not Path(folder).is_dir() and Path(folder) != RECORDS:
         raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
     runs, ensembles, benchmarks = [], [], []
-    for path in sorted(Path(folder).rglob("*.json")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue  # what a sweep left beside its runs
+    for path in json_files(Path(folder)):
         content = _read(path)
         if path.relative_to(folder).parts[0] == "benchmark":
             benchmarks.append(content)
@@ -226,6 +224,12 @@ def load(folder: Path | str = RECORDS) -> Records:
             runs.append(_record(path, content))
     benchmarks.sort(key=lambda benchmark: str(benchmark.get("machine", {}).get("date", "")))
     return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
+
+
+def json_files(folder: Path) -> list[Path]:
+    """Every JSON file below a folder of runs or records, but for what a sweep left beside its runs (.sweeps)."""
+    files = sorted(folder.rglob("*.json"))
+    return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from varrnn import config as configs
 from varrnn import multirun, results
 from varrnn.errors import UserError
 from varrnn.multirun import spell
+from varrnn.records import json_files
 from varrnn.schema import NOT_IDENTITY
 from varrnn.tables import Table
 
@@ -86,15 +87,14 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
     """The summaries of all runs below a folder (or published records)."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of runs; the runs of a sweep are below its runs_root")
-    for file in sorted(folder.rglob("*.json")):
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts):
-            try:
-                content = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                print(f"left out: {file}: not readable ({error})", file=sys.stderr)
-                continue
-            if isinstance(content, dict) and {"choices", "status", "config"} <= content.keys():
-                yield content
+    for file in json_files(folder):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            print(f"left out: {file}: not readable ({error})", file=sys.stderr)
+            continue
+        if isinstance(content, dict) and {"choices", "status", "config"} <= content.keys():
+            yield content
 
 
 def grids(summaries: Sequence[dict[str, Any]], over: Sequence[str] = ()) -> list[Grid]:
