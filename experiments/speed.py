@@ -8,21 +8,11 @@ from varrnn.artefact import Artefact, main
 from varrnn.claims.other_evidence import latest, untied_to_tied
 from varrnn.plots import figure
 from varrnn.records import Records
-from varrnn.style import REFERENCE, VARIANTS
+from varrnn.speed_chart import LABELS, bars, share
 from varrnn.tables import DASH, Table
 
 COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")
-LABELS = {
-    "limit": "matrix products alone (limit)",
-    "nn_lstm": "nn.LSTM, ordinary dropout",
-    "loop_tied": "autograd loop, tied",
-    "loop_untied": "autograd loop, untied",
-    "naive": "ours, naive",
-    "moon": "ours, Moon et al.",
-    "variational_tied": "ours, variational tied",
-    "variational_untied": "ours, variational untied",
-}
 PAPER = {"medium": 2700 / 4700, "large": 1600 / 2400}
 NOTE = """\
 Full training steps, candidates interleaved in one process; compare within a column only. "paper": words per second of \
@@ -52,14 +42,6 @@ def machine(benchmark: Mapping[str, Any]) -> str:
     info = benchmark.get("machine", benchmark)
     names = ("gpu", "cpu", "cores", "threads", "torch")
     return ", ".join(f"{name} {info[name]}" for name in names if info.get(name))
-
-
-def share(speeds: Mapping[str, Any], key: str, of: str = "limit") -> float | None:
-    """Of the limit, or of nn.LSTM: the median of paired ratios where the benchmark has it."""
-    paired = speeds.get(f"ratio_to_{of}") or {}
-    if paired.get(key):
-        return paired[key]
-    return speeds[key] / speeds[of] if speeds.get(key) and speeds.get(of) else None
 
 
 def _speed(speeds: Mapping[str, Any], key: str) -> str:
@@ -96,18 +78,7 @@ def chart(records: Records, folder: Path) -> list[Path]:
     """Bars as shares of the limit, a panel per size."""
     benchmark, sizes = measured(records)
     with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
-        for axes, size in zip(panels, sizes):
-            speeds = benchmark[size]
-            keys = [key for key in LABELS if key != "limit" and speeds.get(key)]
-            colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
-            values = [share(speeds, key) for key in keys]
-            axes.barh([LABELS[key] for key in keys], values, color=colours)
-            axes.bar_label(axes.containers[0], fmt="%.2f", fontsize=6, padding=2)  # type: ignore[arg-type]
-            axes.set(title=f"{size}\nlimit {speeds['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
-            axes.grid(False, axis="y")
-            axes.invert_yaxis()
-            if axes is not panels[0]:
-                axes.set_yticklabels([])
+        bars(panels, benchmark, sizes)
         if not sizes:
             panels[0].set(xticks=[], yticks=[], title="Words per second: not run", xlabel=COMMAND)
             panels[0].xaxis.label.set_size(5)

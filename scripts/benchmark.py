@@ -15,24 +15,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import torch
+from matplotlib.figure import Figure
 
 from varrnn import allocator, results, side_by_side, speed
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.kernels import native
 from varrnn.records import RECORDS
+from varrnn.speed_chart import LABELS, bars
+from varrnn.style import RC
 
-LABELS = {
-    "limit": "matrix products alone (limit)",
-    "nn_lstm": "nn.LSTM, ordinary dropout",
-    "loop_tied": "autograd loop, tied",
-    "loop_untied": "autograd loop, untied",
-    "variational_tied": "ours, variational tied",
-    "variational_untied": "ours, variational untied",
-    "naive": "ours, naive",
-    "moon": "ours, Moon et al.",
-}
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
 ROUNDS, QUICK_ROUNDS = 10, 3  # at least: a median of fewer is moved by every disturbance
@@ -146,28 +140,12 @@ def table(name: str, found: dict[str, Any]) -> str:
 
 
 def chart(record: dict[str, Any], file: Path) -> None:
-    """Bars of words per second as shares of the limit, a panel per size."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    from varrnn.style import RC, REFERENCE, VARIANTS
-
     sizes = [name for name in speed.SHAPES if name in record]
-    keys = [key for key in LABELS if key != "limit"]
-    colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
-    with pyplot.rc_context(RC):
-        figure, panels = pyplot.subplots(1, len(sizes), figsize=(2 + 2.2 * len(sizes), 2.4), sharey=True, squeeze=False)
-        for axes, name in zip(panels[0], sizes):
-            shares = record[name]["ratio_to_limit"]
-            bars = axes.barh([LABELS[key] for key in keys], [shares[key] for key in keys], color=colours)
-            axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=6)
-            axes.set(title=f"{name}: {record[name]['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
-        panels[0][0].invert_yaxis()
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(2 + 2.2 * len(sizes), 2.4))
+        bars(list(figure.subplots(1, len(sizes), squeeze=False)[0]), record, sizes)
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file)
-        pyplot.close(figure)
 
 
 def own_file(machine: dict[str, Any]) -> Path:

@@ -25,7 +25,6 @@ def benchmark():
 
 
 def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     sentiment = speed.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
     monkeypatch.setattr(speed, "SHAPES", {"medium": TINY, "sentiment": sentiment})
     monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)

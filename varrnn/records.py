@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
 SCHEMA = 1
 SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
+Point = TypeVar("Point")
 NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
 
 
@@ -148,17 +149,24 @@ class Records:
         return {key: grouped(records) for key, records in sorted(found.items())}
 
     def chosen(self, run: Run) -> Group:
-        """The grid point with the lowest validation perplexity; the test text chooses nothing.
+        """The grid point with the lowest validation perplexity; the test text chooses nothing."""
+        points = self.grid(run)
+        best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
+        return Group() if best is None else points[best]
 
-        Compared are the seeds that all points have: the mean of one lucky seed is no better than a mean of three. Where
-        no seed is common to all, the commonest one decides between the points that have it.
-        """
-        points = [(group.by_seed("valid_ppl"), group) for group in self.grid(run).values()]
-        counts = Counter(seed for valid, _ in points for seed in sorted(valid))
-        shared = {seed for seed, count in counts.items() if count == sum(bool(valid) for valid, _ in points)}
-        seeds = shared or {seed for seed, _ in counts.most_common(1)}
-        scores = [(np.mean([valid[s] for s in seeds]), group) for valid, group in points if valid and seeds <= {*valid}]
-        return min(scores, key=lambda scored: scored[0], default=(0.0, Group()))[1]
+
+def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
+    """The setting with the lowest mean score (setting -> seed -> score); none where nothing is scored.
+
+    Compared are the seeds that all settings have: the mean of one lucky seed is no better than a mean of three. Where
+    no seed is common to all, the commonest one decides between the settings that have it.
+    """
+    scored = {point: of_seed for point, of_seed in scores.items() if of_seed}
+    counts = Counter(seed for of_seed in scored.values() for seed in sorted(of_seed))
+    shared = {seed for seed, count in counts.items() if count == len(scored)}
+    seeds = shared or {seed for seed, _ in counts.most_common(1)}
+    means = {point: np.mean([of_seed[s] for s in seeds]) for point, of_seed in scored.items() if seeds <= {*of_seed}}
+    return min(means, key=means.__getitem__, default=None)
 
 
 def rates(record: Record) -> tuple[tuple[str, float], ...]:
