@@ -4,23 +4,35 @@
 
     python scripts/publish.py runs/ensembles/ptb_large_naive_10.json
 
-Refused are unfinished runs, runs of changed code or of a commit that is not in the repository, and unknown data.
+    python scripts/publish.py --tidy
+
+Refused are unfinished runs, runs of changed code or of a commit that is not in the repository, unknown data, and what
+would replace the record of another run. A record's folder names what differs from the defaults; when a default has
+changed, --tidy moves the older records to where they belong now.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+from varrnn import record_places
 from varrnn.errors import UserError
+from varrnn.explain import one_line_errors
 from varrnn.publish import publish
 from varrnn.records import RECORDS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble")
     parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
+    parser.add_argument("--tidy", action="store_true", help="first move records to where today's defaults put them")
     options = parser.parse_args()
+    if not options.runs and not options.tidy:
+        parser.error("nothing to publish: name the folder of a finished run")
+    if options.tidy:
+        moves = record_places.tidy(options.to)
+        print("".join(f"moved {old}\n   to {new}\n" for old, new in moves) + f"{len(moves)} records moved")
     refused = 0
     for folder in options.runs:
         try:
@@ -34,4 +46,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors():
+        main()

@@ -16,7 +16,7 @@ import numpy as np
 from varrnn.data import cornell, ptb
 from varrnn.data.files import sha256_of_files
 from varrnn.errors import UserError
-from varrnn.records import RECORDS, ROOT, SCHEMA
+from varrnn.records import RECORDS, ROOT, SCHEMA, as_record
 
 KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
 BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there
@@ -40,17 +40,20 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
     check_data(folder, summary)
     record = summary if ensemble else shrink(strip(summary))
     check_clean(folder, record)
-    path = records / "ensembles" / folder.name if ensemble else records / f"{relative(record)}.json"
+    path = records / "ensembles" / folder.name if ensemble else own_place(record, records)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
     return path
 
 
-def relative(record: Mapping[str, Any]) -> Path:
-    """Where the record lies below results/records: as the run below runs_root."""
-    from varrnn.config import relative_dir  # here: only publishing and composing need Hydra
+def own_place(record: Mapping[str, Any], records: Path) -> Path:
+    """The file of a run's record, which may hold the same run with fewer epochs but no other run."""
+    from varrnn import record_places  # here: only publishing and composing need Hydra
 
-    return relative_dir(dict(record["choices"]), dict(record["diff"]), record["seed"])
+    made = as_record(Path(), record)
+    path = records / record_places.place(made)
+    record_places.refuse_other(made, path)
+    return path
 
 
 def read(folder: Path) -> dict[str, Any]:

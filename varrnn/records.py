@@ -229,7 +229,7 @@ def load(folder: Path | str = RECORDS) -> Records:
         elif content.get("kind") == "ensemble":
             ensembles.append(content)
         else:
-            runs.append(_record(path, content))
+            runs.append(as_record(path, content))
     benchmarks.sort(key=lambda benchmark: str(benchmark.get("machine", {}).get("date", "")))
     return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
 
@@ -250,7 +250,12 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _record(path: Path, content: Mapping[str, Any]) -> Record:
+def read(path: Path) -> Record:
+    """One record of a run."""
+    return as_record(path, _read(path))
+
+
+def as_record(path: Path, content: Mapping[str, Any]) -> Record:
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
     keys = ("choices", "diff", "seed", "status", "config", "metrics", "history")

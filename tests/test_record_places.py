@@ -1,0 +1,68 @@
+"""Where records lie, and that no run takes the place of another."""
+
+import json
+from pathlib import Path
+
+import pytest
+import synthetic_records as synthetic
+
+from varrnn import record_places
+from varrnn.errors import UserError
+from varrnn.paper_runs import language_model
+from varrnn.records import RECORDS, as_record, load
+
+DEFAULT, OTHER = (language_model("small", "naive", *options) for options in ((), ("model.p_W=0.15", "model.p_y=0.15")))
+FOLDER = Path("ptb/small/naive/lstm/paper")
+OTHER_NAME = "model.p_W=0.15,model.p_y=0.15"
+
+
+def content(run, epochs: int = 22) -> dict:
+    return synthetic.language_run(run, 1, 97.0, 93.0, epochs=epochs)
+
+
+def write(folder: Path, name: str, run) -> Path:
+    file = folder / FOLDER / name / "seed_1.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content(run)))
+    return file
+
+
+def test_committed_records_lie_where_the_defaults_put_them() -> None:
+    records = load().runs
+    assert records
+    for record in records:
+        assert record.path.relative_to(RECORDS) == record_places.place(record)
+
+
+def test_another_run_is_never_replaced(tmp_path) -> None:
+    """As when a default changed after the record was published: the folder's name means another run now."""
+    path = write(tmp_path, "default", OTHER)
+    with pytest.raises(UserError, match=r"another run.*model.p_W.*--tidy"):
+        record_places.refuse_other(as_record(Path(), content(DEFAULT)), path)
+    record_places.refuse_other(as_record(Path(), content(OTHER)), path)  # the same run, published again
+    record_places.refuse_other(as_record(Path(), content(DEFAULT)), tmp_path / "nothing.json")
+
+
+def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path) -> None:
+    path = write(tmp_path, "default", DEFAULT)
+    with pytest.raises(UserError, match="has 22 epochs and this run 10"):
+        record_places.refuse_other(as_record(Path(), content(DEFAULT, epochs=10)), path)
+    record_places.refuse_other(as_record(Path(), content(DEFAULT, epochs=30)), path)
+
+
+def test_tidy_moves_records_that_changed_places(tmp_path) -> None:
+    first, second = write(tmp_path, "default", OTHER), write(tmp_path, OTHER_NAME, DEFAULT)
+    before = first.read_text(), second.read_text()
+    assert record_places.tidy(tmp_path) == [(first, second), (second, first)]
+    assert (second.read_text(), first.read_text()) == before
+    assert record_places.tidy(tmp_path) == []
+
+
+def test_tidy_leaves_no_empty_folder_and_refuses_two_records_of_one_run(tmp_path) -> None:
+    old = write(tmp_path, "model.p_W=0.3", OTHER)
+    record_places.tidy(tmp_path)
+    assert not old.parent.exists() and (tmp_path / FOLDER / OTHER_NAME / "seed_1.json").is_file()
+    again = write(tmp_path, "model.p_W=0.3", OTHER)
+    with pytest.raises(UserError, match="records of one run"):
+        record_places.tidy(tmp_path)
+    assert again.is_file()

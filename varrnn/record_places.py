@@ -1,0 +1,73 @@
+"""Where a record lies below results/records, and what happens to that when a default changes.
+
+A folder's name tells what differs from the defaults. When a default changes (a rate is chosen anew), the name of an
+older record means another run than before: `tidy` moves such records to where today's defaults put them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException
+
+from varrnn.config import HORIZON, relative_dir
+from varrnn.errors import UserError
+from varrnn.identity import identify
+from varrnn.records import NO_PART_OF_A_RUN, RECORDS, Record, load, read
+
+
+def place(record: Record) -> Path:
+    """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the defaults of today."""
+    return Path(f"{relative_dir(dict(record.choices), _differs(record), record.seed)}.json")
+
+
+def _differs(record: Record) -> dict[str, Any]:
+    """The options that differ from the defaults of the record's choices."""
+    try:
+        usual = identify(tuple(f"{group}={name}" for group, name in record.choices.items())).options
+    except HydraException:  # a choice of someone's own --config-dir: what its defaults were is what the run says
+        return dict(record.diff)
+    mine = record.options
+    compared = (key for key in usual if key in mine and key not in NO_PART_OF_A_RUN)
+    return {key: mine[key] for key in compared if mine[key] != usual[key]}
+
+
+def _but_horizon(record: Record) -> dict[str, Any]:
+    return {key: value for key, value in _differs(record).items() if key != HORIZON}
+
+
+def refuse_other(record: Record, path: Path) -> None:
+    """A record gives way to nothing but the same run that went on."""
+    if not path.is_file():
+        return
+    old = read(path)
+    here, there = _but_horizon(record), _but_horizon(old)
+    if here != there:
+        raise UserError(
+            f"{path} is the record of another run, made when a default was another one ({there} there, "
+            f"{here} here); "
+            "`python scripts/publish.py --tidy` puts every record where it belongs"
+        )
+    if old.epochs > record.epochs:
+        raise UserError(
+            f"{path} has {old.epochs} epochs and this run {record.epochs}; remove that record to replace it"
+        )
+
+
+def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
+    """Move every record of a run to its place; returns (from, to) of those that were elsewhere."""
+    moves = [(record.path, folder / place(record)) for record in load(folder).runs]
+    wanted: dict[Path, Path] = {}
+    for old, new in moves:
+        if new in wanted:
+            raise UserError(f"{old} and {wanted[new]} are records of one run; remove the one that is not wanted")
+        wanted[new] = old
+    moves = [(old, new) for old, new in moves if old != new]
+    waiting = [(old.rename(old.with_suffix(".moving")), new) for old, new in moves]  # two may change places
+    for old, new in waiting:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        old.rename(new)
+        if not any(old.parent.iterdir()):
+            old.parent.rmdir()
+    return moves
