@@ -61,6 +61,13 @@ def test_protocols_are_one_word_apart():
     assert config.diff(code) == {}
 
 
+@pytest.mark.parametrize("model", ["naive", "moon", "moon_emb"])
+def test_no_protocol_samples_what_table_1_does_not(model) -> None:
+    for protocol in ("paper", "authors_code"):
+        assert config.compose(["experiment=ptb_large", f"model={model}", f"protocol={protocol}"]).mc.samples == 0
+    assert config.compose(["experiment=ptb_large", "protocol=authors_code", "mc.samples=7"]).mc.samples == 7
+
+
 def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
     names = {file.stem for file in (config.CONFIGS / "tuned").glob("*.yaml")}
     needed = {f"ptb_{size}_{model}" for size in ("small", "medium", "large") for model in MODELS}

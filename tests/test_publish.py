@@ -59,7 +59,9 @@ def publishing(tmp_path, repository):
 
 def test_a_finished_run_becomes_a_record(publishing, summary, tmp_path) -> None:
     path = publishing(summary)
-    assert path == tmp_path / "records/ptb/small/variational_untied/lstm/paper/model.p_E=0.05,model.p_U=0.05/seed_2.json"
+    assert (
+        path == tmp_path / "records/ptb/small/variational_untied/lstm/paper/model.p_E=0.05,model.p_U=0.05/seed_2.json"
+    )
     assert path.stat().st_size < 20_000
     records = load(tmp_path / "records")
     assert records.group(RUN).mean("test_ppl") == 93.0 and records.missing(RUN) == (1, 3)

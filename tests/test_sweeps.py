@@ -48,6 +48,7 @@ GRIDS = {
     "small_grid": {"model.p_U": [0.05, 0.1], "model.p_W": [0.15, 0.25]},
     "small_naive": {"model.p_W": [0.15, 0.25, 0.35]},
     "small_moon": {"model.p_c": [0.1, 0.2]},
+    "sentiment_naive": {"model.p_W": [0.25, 0.5]},
     "sentiment_grid": {"model.p_U": [0.25, 0.5], "optim.weight_decay": [1e-6, 1e-5, 1e-4, 1e-3]},
 }
 

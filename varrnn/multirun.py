@@ -58,10 +58,35 @@ class Sweep(Callback):
         """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
         if config.run_dir is not None:
             sys.exit(f"error: run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
+        if wrong := unfit(config):
+            sys.exit(f"error: {wrong}")
         if config.hydra.launcher.get("n_jobs") == 0:
             with read_write(config.hydra), open_dict(config.hydra):
                 config.hydra.launcher.n_jobs = side_by_side(config.device)
         Sweep.folder = Path(config.hydra.sweep.dir)
+
+
+def unfit(config: DictConfig) -> str | None:
+    """Why the grid of a file in configs/sweep is none for a model: it would give it dropout where it has none."""
+    varied = [key for key in config.hydra.sweeper.get("params") or {} if key.startswith("model.p_")]
+    for model in chosen_models(config):
+        for key in varied:
+            if not getattr(model, key.removeprefix("model.")):
+                sweep = config.hydra.runtime.choices.get("sweep")
+                return (
+                    f"sweep={sweep} varies {key}, which model={model.name} does not have; see configs/sweep for others"
+                )
+    return None
+
+
+def chosen_models(config: DictConfig) -> list[Any]:
+    """The model of a sweep, or those of `model=naive,moon`."""
+    words = [word.removeprefix("model=") for word in config.hydra.overrides.task if word.startswith("model=")]
+    if not any("," in word for word in words):
+        return [config.model]
+    known = {file.stem for file in (configs.CONFIGS / "model").glob("*.yaml")}
+    names = [name for word in words for name in word.split(",") if name in known]  # others: of another --config-dir
+    return [configs.compose([f"model={name}"]).model for name in names]
 
 
 def side_by_side(device: str) -> int:
