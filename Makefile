@@ -50,7 +50,7 @@ data-ptb: setup
 data-cornell: setup
 	$(PY) scripts/get_data.py cornell --if-missing
 
-ptb-small: data-ptb ## Penn Treebank, 200 units (about an hour of two CPU cores)
+ptb-small: data-ptb ## Penn Treebank, 200 units (80 minutes of a CPU core, MC as much again)
 	$(PY) run.py experiment=ptb_small model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
 
 ptb-medium: data-ptb ## Table 1, medium (650 units): MODEL=none|naive|moon|moon_emb|variational_tied|variational_untied

@@ -5,22 +5,23 @@ from pathlib import Path
 import numpy as np
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.statistics import final, over_seeds
+from varrnn.claims.statistics import final, mean_of, over_seeds, shared_epochs
 from varrnn.paper_runs import WEIGHT_DECAYS, Run, grid_point, sentiment
 from varrnn.records import Group, Record, Records, grouped, lowest
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, seeds_cell
 
 CURVE = ("lowest (epoch)", "epochs", "n")
-COLUMNS = ("Model", "cell", "p_E", "p_W", "p_U", "p_y", "λ", "masks", "held-out RMSE", *CURVE)
+COLUMNS = ("Model", "cell", "p_E", "p_W", "p_U", "p_y", "λ", "masks", "held-out RMSE", *CURVE, "shared epochs")
 NOTE = """\
 Runs with task.hold_out=0.1 that have a record: RMSE on the held-out reviews (MC dropout where the model has \
 dropout), mean over the last 10 % of epochs and over n seeds; bold: the lowest of its model and cell, on the seeds \
 that all its settings share. Most runs that were behind after ten epochs have not been continued yet (column \
-epochs). The test curve chooses nothing, while the authors chose on it. The paper's optimum for the Variational LSTM \
-is p=.25 and 1e-3, outside its own grid. Masks: inverted, 1 / (1 - p) where they keep; retain, ones, and a factor 1 \
-- p in the dropout approximation, as in the authors' code (task.scaling=retain): a trial beside the grid, which \
-chooses nothing."""
+epochs); "shared epochs" compares all settings of a model and cell at the epochs that they have in common. The test \
+curve chooses nothing, while the authors chose on it. The paper's optimum for the Variational LSTM is p=.25 and \
+1e-3, outside its own grid. Masks: inverted, 1 / (1 - p) where they keep; retain, ones, and a factor 1 - p in the \
+dropout approximation, as in the authors' code (task.scaling=retain): a trial beside the grid, which chooses \
+nothing."""
 RATES = ("model.p_E", "model.p_W", "model.p_U", "model.p_y", "optim.weight_decay")
 Setting = tuple[str, tuple[float, ...]]  # how masks are scaled, and the rates
 
@@ -64,14 +65,17 @@ def table(records: Records) -> Table:
     rows = []
     for (model, cell), points in groups(records).items():
         best = lowest({setting: scores(group) for setting, group in points.items() if setting[0] == USUAL})
+        usual = [group for setting, group in points.items() if setting[0] == USUAL]
+        at = shared_epochs(usual, (column(usual[0].records[0]),)) if usual else None
         for setting, group in points.items():
             mark = "**" if setting == best else ""
             curve = group.curve(column(group.records[0]))
             reached = f"{curve.mean.min():.4f} ({curve.epochs[curve.mean.argmin()]})" if len(curve.epochs) else DASH
             masks, rates = setting
+            shared = f"{mean_of(group, final, column(group.records[0]), at):.4f}"
             error = float(np.mean([*scores(group).values()] or [np.inf]))
             cells = [VARIANTS[model].label, cell, *(f"{value:g}" for value in rates), masks]
-            rows.append([*cells, f"{mark}{error:.4f}{mark}", reached, str(group.epochs), seeds_cell(group)])
+            rows.append([*cells, f"{mark}{error:.4f}{mark}", reached, str(group.epochs), seeds_cell(group), shared])
     return Table("selection", "Sentiment analysis: choosing dropout and weight decay", COLUMNS, rows, NOTE)
 
 

@@ -15,7 +15,8 @@ NOTE = """\
 Mean ± standard deviation over n seeds; rates chosen on validation among the points of the planned grid that have a \
 record ("grid", tables/small_grid.md), the test text chose nothing. "valid" is the exact validation perplexity. `none` \
 follows Zaremba et al.'s small recipe (13 epochs, windows of 20) and reports its best validation epoch; the others \
-have 22 epochs ("long": 50) and windows of 35. The paper has no such size: nothing here decides one of its claims."""
+have 22 epochs ("long": 50) and windows of 35. The paper has no such size: nothing here decides one of its claims. \
+Words per second are those of the runs, which shared their machine and differ in version; speed.md compares."""
 
 
 def rates_cell(group: Group) -> str:

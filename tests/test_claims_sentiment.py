@@ -112,6 +112,16 @@ def test_c32_looks_at_every_epoch(records_of) -> None:
     assert judge(BY_ID["C32"], records_of(of("C32", change))).status == REPRODUCED
 
 
+def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
+    """A curve that never leaves the constant predictor is perfectly stable, which proves little."""
+    first, *others = BY_ID["C43"].needs.items()
+    contents = [synthetic.sentiment_run(run, 1, 100, final=0.15) for _, run in others]
+    contents.append(synthetic.sentiment_run(first[1], 1, 100, final=0.191))
+    assert judge(BY_ID["C43"], records_of(contents)).numbers.endswith(f"; no better than a constant: {first[0]}")
+    contents[-1] = synthetic.sentiment_run(first[1], 1, 100, final=0.18)
+    assert "constant" not in judge(BY_ID["C43"], records_of(contents)).numbers
+
+
 def test_c43_changes_of_two_seeds_do_not_cancel(records_of) -> None:
     contents = of("C43", lambda role, epoch, history: {})
     for content in contents:

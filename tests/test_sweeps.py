@@ -90,6 +90,17 @@ def test_test_values_alone_choose_nothing():
     assert grid.score == ""
 
 
+def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
+    metrics = ({"test_rmse": 0.2, "test_rmse_mc": 0.1}, {"test_rmse": 0.1, "test_rmse_mc": 0.2})
+    points = [summary(metrics=m, protocol="authors_code", **{"model.p_U": p}) for m, p in zip(metrics, (0.1, 0.3))]
+    (grid,) = sweeps.grids(points)
+    assert grid.score == "test_rmse_mc" and sweeps.chosen(grid) == {"model.p_U": 0.1}
+    assert "LEAKAGE" in sweeps.best_yaml(grid) and "LEAKAGE" in sweeps.table(grid).note
+    validated = [summary(valid=v, protocol="authors_code", **{"model.p_U": p}) for v, p in ((9, 0.1), (8, 0.3))]
+    (grid,) = sweeps.grids(validated)
+    assert grid.score == "valid_ppl" and "chose nothing" in sweeps.table(grid).note
+
+
 def test_seeds_are_averaged_and_an_unstable_seed_loses():
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 90, **{"model.p_U": 0.1})]
     points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]

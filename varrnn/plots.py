@@ -103,7 +103,9 @@ def band(axes: Axes, curve: Curve, colour: str) -> None:
 def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
     style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
-    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
+    sparse = len(curve.epochs) > 1 and bool(np.diff(curve.epochs).max() > np.diff(curve.epochs).min())
+    marks = {"marker": "o", "markersize": 1.8} if sparse else {}  # MC in some epochs only: nothing is known between
+    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style, **marks)
     band(axes, curve, look.colour)
 
 
@@ -170,7 +172,10 @@ def error_panel(
 
 
 def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
-    """Figure 3a: train error against epochs; the references are test errors and have no place here."""
+    """Figure 3a: train error against epochs, by the dropout approximation, the only one that is measured there.
+
+    The references are test errors and have no place here.
+    """
     draw(axes, records, curves, history("train_rmse"))
     finish(axes, title, ylabel="RMSE")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from varrnn.claims.report import Verdicts, summary
-from varrnn.claims.verdict import BY_TEST, NOT_RUN
+from varrnn.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
 from varrnn.errors import UserError
 from varrnn.records import Records
 from varrnn.tables import Table
@@ -45,11 +45,14 @@ def claims_part(verdicts: Verdicts) -> list[str]:
             (c.id + (" (ours)" if c.ours else ""), c.statement, c.paper, v.words(), str(v.n or "")) for c, v in decided
         ]
         parts.append(Table("", "", ("", "claim", "paper", "verdict", "n"), rows, numbers=False).markdown())
-    analogues = {
-        word: [c.id for c, v in verdicts if f"analogue {word}" in v.analogue] for word in ("agrees", "disagrees")
-    }
-    if any(analogues.values()):
-        told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in analogues.items() if ids)
+    analogues: dict[str, list[str]] = {}
+    for claim, verdict in verdicts:
+        for word in ("agrees", "disagrees"):
+            if f"analogue {word}" in verdict.analogue:
+                few = " on one seed (indicative)" if INDICATIVE in verdict.analogue else ""
+                analogues.setdefault(word + few, []).append(claim.id)
+    if analogues:
+        told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(analogues.items()))
         parts.append(f"At size small, which decides no claim of the paper, the analogue {told}.")
     return parts
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from varrnn.records import Group
+
+LEARNED = 0.99  # of the constant predictor's error: what ends above has learnt nothing
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
@@ -81,6 +83,16 @@ def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None
     ]
     found = [epochs for epochs in measured if epochs]  # a seed without the column is left out, as in over_seeds
     return np.array(sorted(set.intersection(*found)) if found else [], dtype=int)
+
+
+def unlearned(groups: Mapping[str, Group]) -> str:
+    """A caution: which models of a comparison end where a constant prediction does; empty if they all learn."""
+    flat = []
+    for role, group in groups.items():
+        constant = group.mean("constant_rmse")
+        if constant is not None and mean_of(group, final) > LEARNED * constant:
+            flat.append(role)
+    return f"no better than a constant: {', '.join(flat)}" if flat else ""
 
 
 def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:

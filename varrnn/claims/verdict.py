@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from varrnn.claims.statistics import unlearned
 from varrnn.paper_runs import SEEDS, Run, commands
 from varrnn.records import Group, Records, rates
 
@@ -104,11 +105,12 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
     if outcome is None:
         redo = tuple(_commands(claim, ((run, tried[role].seeds()) for role, run in claim.needs.items())))
         return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
+    numbers = "; ".join(filter(None, (outcome.numbers, unlearned(groups))))
     n = outcome.n if outcome.n is not None else min(map(len, groups.values()))
     epochs = min(group.epochs for group in groups.values())
     status = _status(claim, outcome, n, epochs)
     more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
-    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more)
+    return Verdict(status, outcome.agrees, numbers, n, epochs, unstable, more)
 
 
 def _status(claim: Claim, outcome: Outcome, n: int, epochs: int) -> str:
@@ -166,7 +168,8 @@ def _small(claim: Claim, records: Records) -> str:
     n = min(map(len, groups.values()))
     parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
     text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
-    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; n={n})"
+    seeds = f"n={n}" + (f", {INDICATIVE}" if n < claim.seeds else "")
+    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; {seeds})"
 
 
 def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
