@@ -8,7 +8,6 @@ import argparse
 from pathlib import Path
 
 from varrnn import config, results, runs
-from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 
 
@@ -19,10 +18,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
     options = parser.parse_args()
     asked = config.load_run(options.run_dir, options.overrides)
-    ended = results.read(options.run_dir)
-    if ended is None or ended["status"] != "finished":
-        state = "not finished" if ended is None else ended["status"]
-        raise UserError(f"{options.run_dir}: this run is {state}; the command that started it goes on")
+    results.finished(options.run_dir)
     if not asked.model.drops and asked.mc.samples:
         print("without dropout every MC sample is the same: there is nothing to average")
     runs.run(asked, options.run_dir)

@@ -71,9 +71,7 @@ def read_own(file: Path) -> str:
 def load(folder: Path, overrides: list[str]) -> tuple[Any, Any, schema.Config]:
     """Task, model and config of a finished run, with the parameters behind its reported numbers."""
     config = configs.load_run(folder, overrides)
-    ended = results.read(folder)
-    if ended is None or ended["status"] != "finished":
-        raise UserError(f"{folder}: this run has not finished; start its command again first")
+    ended = results.finished(folder)
     if not config.model.drops:
         raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
     task = tasks.build(config, runs.choose_device(config))

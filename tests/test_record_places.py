@@ -50,6 +50,17 @@ def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path) -> None:
     record_places.refuse_other(as_record(Path(), content(DEFAULT, epochs=30)), path)
 
 
+def test_a_record_with_mc_is_not_replaced_by_one_without(tmp_path) -> None:
+    path = write(tmp_path, "default", DEFAULT)
+    sampled, plain = content(DEFAULT), content(DEFAULT)
+    sampled["metrics"]["mc_samples"] = 1000
+    plain["metrics"].pop("mc_samples", None)
+    path.write_text(json.dumps(sampled))
+    with pytest.raises(UserError, match="MC dropout with more samples"):
+        record_places.refuse_other(as_record(Path(), plain), path)
+    record_places.refuse_other(as_record(Path(), sampled), path)
+
+
 def test_tidy_moves_records_that_changed_places(tmp_path) -> None:
     first, second = write(tmp_path, "default", OTHER), write(tmp_path, OTHER_NAME, DEFAULT)
     before = first.read_text(), second.read_text()

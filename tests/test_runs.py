@@ -253,35 +253,3 @@ def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     assert early["metrics"]["test_ppl_last"] == plain["test_ppl_last"] and len(early["history"]["epoch"]) == 12
     cut = runs.run(config.compose([*overrides, "train.patience=2"]))
     assert len(cut["history"]["epoch"]) == plain["best_epoch"] + 2
-
-
-def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}"])
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(UserError, match="not a readable checkpoint"):
-        runs.run(made)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
-        runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'file' / 'below'}"]))
-
-
-def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    file = tmp_path / "checkpoint.pt"
-    checkpoint.save({"epoch": 1}, file)
-
-    def full(state, target):
-        target.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(UserError, match=r"No space left on device\); free some space"):
-        checkpoint.save({"epoch": 2}, file)
-    assert checkpoint.load(file) == {"epoch": 1} and list(tmp_path.iterdir()) == [file]
-
-
-def test_a_missing_gpu_is_said_in_one_line(tiny):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(UserError, match="device=cuda: this machine has no CUDA GPU"):
-        runs.run(config.compose([*tiny, "device=cuda"]))

@@ -1,5 +1,6 @@
 """A run's folder: written atomically, locked against a second start, refused when the config has changed."""
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -24,11 +25,11 @@ def replacing(file: Path) -> Iterator[Path]:
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
         temporary.replace(file)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise unwritable(file, error) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # a disk that has become read-only
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritable(file, error) from error
         raise
 
 
@@ -55,12 +56,34 @@ def save(state: dict[str, Any], file: Path) -> None:
 
 def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a checkpoint; nothing in it is ever executed."""
+    if not file.is_file():
+        raise UserError(f"{file}: is missing; remove summary.json beside it to train this run again")
     try:
         return torch.load(file, map_location=device, weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        raise UserError(
-            f"{file}: not a readable checkpoint ({type(error).__name__}); remove it to start this run again"
-        ) from error
+        raise damaged(file, error) from error
+
+
+def into(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
+    """Put a checkpoint's parameters into the model."""
+    with readable(file):
+        model.load_state_dict(saved["model"])
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """A file that can be loaded may still hold something else."""
+    try:
+        yield
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(file, error) from error
+
+
+def damaged(file: Path, error: Exception) -> UserError:
+    also = "" if file.name == "mc.pt" else " and summary.json, if that is there,"
+    return UserError(
+        f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); remove it{also} to start again"
+    )
 
 
 @contextmanager

@@ -48,9 +48,7 @@ class Average:
 def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
     config = configs.load_run(folder, overrides)
-    summary = results.read(folder)
-    if summary is None or summary["status"] != "finished":
-        raise UserError(f"{folder}: not a finished run; the command that started it goes on")
+    summary = results.finished(folder)
     if not hasattr(config.task, "corpus"):
         raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
     if mc and config.model.drops and not config.mc.samples:
@@ -124,8 +122,10 @@ def sampled(one: Member, model: Any, task: LanguageModelTask, device: torch.devi
     file = one.folder / "mc.pt"
     if file.is_file():
         saved = checkpoint.load(file, device)
-        enough = saved["done"] >= one.config.mc.samples and not saved["position"]
-        if enough and saved["described"] == task.described(model, one.config):
+        with checkpoint.readable(file):
+            enough = saved["done"] >= one.config.mc.samples and not saved["position"]
+            same = saved["described"] == task.described(model, one.config)
+        if enough and same:
             return saved
     task.mc(model, one.config, one.folder, bar)
     return checkpoint.load(file, device)

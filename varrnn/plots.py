@@ -104,8 +104,9 @@ def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
     style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
     sparse = len(curve.epochs) > 1 and bool(np.diff(curve.epochs).max() > np.diff(curve.epochs).min())
-    marks = {"marker": "o", "markersize": 1.8} if sparse else {}  # MC in some epochs only: nothing is known between
-    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style, **marks)
+    if sparse:  # MC in some epochs only: nothing is known between them
+        style |= {"marker": "o", "markersize": 1.8}
+    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
     band(axes, curve, look.colour)
 
 

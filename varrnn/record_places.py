@@ -49,6 +49,9 @@ def refuse_other(record: Record, path: Path) -> None:
             f"{here} here); "
             "`python scripts/publish.py --tidy` puts every record where it belongs"
         )
+    samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
+    if old.epochs == record.epochs and samples < before:
+        raise UserError(f"{path} has MC dropout with more samples than this run; remove that record to replace it")
     if old.epochs > record.epochs:
         raise UserError(
             f"{path} has {old.epochs} epochs and this run {record.epochs}; remove that record to replace it"

@@ -18,6 +18,7 @@ from varrnn.version import __version__
 
 SUMMARY = "summary.json"
 SCHEMA = 1
+GOING_ON = "going on"  # a finished run that is being trained further
 COMPUTES = ("varrnn", "configs", "run.py")
 
 
@@ -27,9 +28,26 @@ def read(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
+    if not isinstance(found, dict) or not found.keys() >= {"status", "config", "data", "metrics", "history"}:
+        raise UserError(f"{file}: not the summary of a run; remove it and start the same command again")
+    return found
+
+
+def is_finished(summary: dict[str, Any] | None) -> bool:
+    """Trained to its horizon, and its checkpoint is that of its numbers."""
+    return summary is not None and summary["status"] == "finished"
+
+
+def finished(folder: Path) -> dict[str, Any]:
+    """The summary of a finished run, whose parameters can be used."""
+    summary = read(folder)
+    if summary is None or not is_finished(summary):
+        state = "has not finished" if summary is None else f"is {summary['status']}"
+        raise UserError(f"{folder}: this run {state}; the command that started it goes on")
+    return summary
 
 
 def write(folder: Path, summary: dict[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
 
+import contextlib
+import re
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,8 +30,15 @@ def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
         try:
             return _run(config, folder)
         except (UserError, Unstable) as error:
-            checkpoint.write_text(folder / "error.txt", f"{error}\n")
+            note(folder, error)
             raise UserError(f"{folder}: {error}") if isinstance(error, Unstable) else error from error
+
+
+def note(folder: Path, error: Exception) -> None:
+    """Leave the reason beside a run that has no result; one that has is none the worse for a mistaken question."""
+    with contextlib.suppress(UserError):  # a full disk, or a damaged summary: the first error is the one to tell
+        if not results.is_finished(results.read(folder)):
+            checkpoint.write_text(folder / "error.txt", f"{error}\n")
 
 
 def _run(config: Config, folder: Path) -> dict[str, Any]:
@@ -37,11 +46,10 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     if (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
         checkpoint.refuse_changes(folder, configs.of_a_folder(saved), configs.of_a_folder(config))
-    ended = results.read(folder)
-    if ended is not None and ended["status"] == "finished":
+    ended, goes_on = results.read(folder), False
+    if ended is not None and results.is_finished(ended):
         config, goes_on = horizon(config, ended)
-        ended = None if goes_on else ended
-    if ended is not None and ended["status"] == "finished" and mc_done(ended, config):
+    if ended is not None and results.is_finished(ended) and not goes_on and mc_done(ended, config):
         print(f"finished already: {folder}\n{describe(ended)}")
         return ended
     configs.save(config, folder / "config.yaml")
@@ -50,8 +58,10 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         task = tasks.build(config, device)
         check_task(task, config, folder, ended)
         model = task.model(config)
-        if ended is None or ended["status"] != "finished":
+        if ended is None or goes_on or not results.is_finished(ended):
             bar.line(f"run: {folder}")
+            if ended is not None and goes_on:  # its numbers are no longer those of the checkpoint
+                results.write(folder, ended | {"status": results.GOING_ON})
             ended = train(task, model, config, folder, bar, device)
         ended = add_mc(ended, task, model, config, folder, bar)
         print(describe(ended))
@@ -85,12 +95,13 @@ def choose_device(config: Config) -> torch.device:
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f"device={name}: allowed are auto, cpu, cuda and cuda:N") from error
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UserError(f"device={name}: allowed are auto, cpu, cuda and cuda:N")
+    device, gpus = torch.device(name), torch.cuda.device_count()
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
+    if (device.index or 0) >= gpus and device.type == "cuda":
+        raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, counted from cuda:0")
     return device
 
 
@@ -177,7 +188,7 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
 
 def load_best(model: SequenceModel, folder: Path) -> None:
     """The parameters of the epoch with the best validation value."""
-    model.load_state_dict(checkpoint.load(folder / BEST)["model"])
+    checkpoint.into(model, checkpoint.load(folder / BEST), folder / BEST)
 
 
 def load_reported(model: SequenceModel, config: Config, folder: Path) -> None:
@@ -185,7 +196,7 @@ def load_reported(model: SequenceModel, config: Config, folder: Path) -> None:
     if config.train.early_stopping:
         load_best(model, folder)
     else:
-        model.load_state_dict(checkpoint.load(folder / CHECKPOINT)["model"])
+        checkpoint.into(model, checkpoint.load(folder / CHECKPOINT), folder / CHECKPOINT)
 
 
 def mc_done(summary: dict[str, Any], config: Config) -> bool:

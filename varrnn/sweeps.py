@@ -100,7 +100,8 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
         except (OSError, ValueError) as error:
             print(f"left out: {file}: not readable ({error})", file=sys.stderr)
             continue
-        if isinstance(content, dict) and {"choices", "status", "config"} <= content.keys():
+        known = isinstance(content, dict) and {"choices", "status", "config"} <= content.keys()
+        if known and content["status"] != results.GOING_ON:
             yield content
 
 
@@ -214,7 +215,7 @@ def unfinished(folder: Path) -> list[Unfinished]:
         run = file.parent
         try:
             ended = results.read(run)
-            if ended is not None and ended["status"] == "finished" and not (run / "error.txt").is_file():
+            if results.is_finished(ended):
                 continue
             lines, again = last_lines(run), multirun.command(configs.load_run(run))
         except (*multirun.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
@@ -226,8 +227,8 @@ def unfinished(folder: Path) -> list[Unfinished]:
 def _status(run: Path, ended: dict[str, Any] | None) -> str:
     if running(run):
         return "running"
-    if ended is not None and ended["status"] != "finished":
-        return ended["status"]
+    if ended is not None and ended["status"] == "unstable":
+        return "unstable"
     return "failed" if (run / "error.txt").is_file() else "stopped"
 
 

@@ -195,11 +195,14 @@ class Trainer:
         if not file.is_file():
             return
         saved = checkpoint.load(file, self.device)
-        if saved["data"] != self.task.sha256:
+        with checkpoint.readable(file):
+            data, progress = saved["data"], saved["progress"]
+        if data != self.task.sha256:
             raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
-        self.model.load_state_dict(saved["model"])
-        self.optimiser.load_state_dict(saved["optimiser"])
-        self.progress.__dict__.update(saved["progress"])
+        checkpoint.into(self.model, saved, file)
+        with checkpoint.readable(file):
+            self.optimiser.load_state_dict(saved["optimiser"])
+            self.progress.__dict__.update(progress)
         if saved["place"] != self._place():
             self.bar.line(
                 f"warning: started on {saved['place']}, going on on {self._place()}: the numbers will not be those of "

@@ -121,11 +121,12 @@ class LanguageModelTask:
         described = self.described(model, config)
         if file.is_file():
             saved = checkpoint.load(file, device)
-            under_way = saved["pass_rows"] if saved["position"] else 0
-            if saved["described"] == described and saved["done"] + under_way <= config.mc.samples:
-                carlo.load_state_dict(saved)
-                if saved["device"] != device.type:  # the same seeds draw other masks there
-                    carlo.restart_pass()
+            with checkpoint.readable(file):
+                under_way = saved["pass_rows"] if saved["position"] else 0
+                if saved["described"] == described and saved["done"] + under_way <= config.mc.samples:
+                    carlo.load_state_dict(saved)
+                    if saved["device"] != device.type:  # the same seeds draw other masks there
+                        carlo.restart_pass()
         bar.start(config.mc.samples * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
         while carlo.done < config.mc.samples:
             before = carlo.done

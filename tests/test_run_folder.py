@@ -1,0 +1,144 @@
+"""What lies in a run's folder: damaged or missing files, a run that goes on, mistakes that cost nothing."""
+
+import json
+
+import pytest
+import torch
+from tiny import make_run
+
+from tests import small_runs
+from varrnn import checkpoint, config, ensemble, publish, results, runs, sweeps
+from varrnn.errors import UserError
+from varrnn.train import Trainer
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return [*small_runs.write_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_run("mc.samples=0")
+
+
+def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, monkeypatch):
+    """Its numbers are those of the old horizon, its parameters are not: nothing may put the two together."""
+    original = Trainer.update
+
+    def stop(self, *arguments):
+        if self.progress.epoch == 3 and self.progress.update == 5:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    longer = config.load_run(run)
+    longer.optim.epochs, longer.train.checkpoint_minutes = 4, 0
+    monkeypatch.setattr(Trainer, "update", stop)
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(longer, run)
+    monkeypatch.setattr(Trainer, "update", original)
+    assert results.read(run)["status"] == "going on"
+    for use in (lambda: ensemble.member(run, mc=False), lambda: publish.publish(run), lambda: results.finished(run)):
+        with pytest.raises(UserError, match="going on"):
+            use()
+    assert [one.status for one in sweeps.unfinished(run.parents[5])] == ["stopped"]
+    assert not list(sweeps.load(run.parents[5]))
+    ended = runs.run(longer, run)
+    assert ended["status"] == "finished" and ended["metrics"]["epochs"] == 4
+
+
+def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
+    asked = config.load_run(run)
+    asked.device = "meta"
+    with pytest.raises(UserError, match="device=meta: allowed are auto, cpu, cuda and cuda:N"):
+        runs.run(asked, run)
+    assert not (run / "error.txt").exists() and not sweeps.unfinished(run)
+    (run / "summary.json").unlink()
+    with pytest.raises(UserError, match="device=meta"):
+        runs.run(asked, run)
+    assert "device=meta" in (run / "error.txt").read_text()
+
+
+@pytest.mark.parametrize("content", ["half", "{}", "[1]"])
+def test_a_damaged_summary_is_one_clear_line(run, content):
+    (run / "summary.json").write_text(content)
+    with pytest.raises(UserError, match=r"summary\.json: not .*; remove it and start the same command again"):
+        runs.run(config.load_run(run), run)
+
+
+def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run):
+    asked = config.load_run(run)
+    asked.mc.samples = 2
+    file = run / "checkpoint.pt"
+    for content in ({}, {"model": {"nothing": torch.zeros(1)}}, [1]):
+        torch.save(content, file)
+        with pytest.raises(UserError, match=r"damaged .*; remove it and summary\.json, if that is there"):
+            runs.run(asked, run)
+    file.unlink()
+    with pytest.raises(UserError, match=r"is missing; remove summary\.json beside it to train this run again"):
+        runs.run(asked, run)
+    (run / "summary.json").unlink()
+    assert runs.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice leads somewhere
+
+
+def test_a_damaged_mc_file_costs_its_samples_only(run):
+    asked = config.load_run(run)
+    asked.mc.samples = 2
+    torch.save({"done": 3}, run / "mc.pt")
+    with pytest.raises(UserError, match=r"mc\.pt: not a checkpoint .*\(KeyError\); remove it to start again"):
+        runs.run(asked, run)
+    assert json.loads((run / "summary.json").read_text())["status"] == "finished"
+
+
+def test_the_first_error_is_told_when_nothing_can_be_written(run, monkeypatch):
+    asked = config.load_run(run)
+    asked.device = "meta"
+    (run / "summary.json").unlink()
+
+    def full(file, text):
+        raise UserError(f"{file}: cannot be written")
+
+    monkeypatch.setattr(checkpoint, "write_text", full)
+    with pytest.raises(UserError, match="device=meta"):
+        runs.run(asked, run)
+
+
+def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs, counted from cuda:0"):
+        runs.choose_device(config.compose([*tiny, "device=cuda:2"]))
+    assert runs.choose_device(config.compose([*tiny, "device=cuda:1"])) == torch.device("cuda:1")
+
+
+def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}"])
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="not a checkpoint of this run, or damaged"):
+        runs.run(made)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'file' / 'below'}"]))
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    file = tmp_path / "checkpoint.pt"
+    checkpoint.save({"epoch": 1}, file)
+
+    def full(state, target):
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match=r"No space left on device\); free some space"):
+        checkpoint.save({"epoch": 2}, file)
+    assert checkpoint.load(file) == {"epoch": 1} and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_missing_gpu_is_said_in_one_line(tiny):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UserError, match="device=cuda: this machine has no CUDA GPU"):
+        runs.run(config.compose([*tiny, "device=cuda"]))
