@@ -8,13 +8,13 @@ be repeated until all is done. Further words are passed on to run.py.
 import argparse
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 
 from varrnn.artefact import Artefact, unique
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
+from varrnn.interrupt import carried_out
 from varrnn.paper_runs import commands
 from varrnn.records import RECORDS, ROOT, load
 
@@ -34,7 +34,7 @@ def main() -> int:
     for command in needed:
         line = " ".join([command, *map(shlex.quote, passed_on)])
         print(line, flush=True)
-        if not options.list and subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT).returncode:
+        if not options.list and carried_out([sys.executable, *shlex.split(line)[1:]], ROOT):
             failed.append(line)
     for line in failed:
         print(f"failed or stopped: {line}", file=sys.stderr)

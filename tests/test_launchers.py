@@ -5,13 +5,15 @@ import os
 import re
 import signal
 import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny import TINY, python, write_texts
+from tiny import ROOT, TINY, python, write_texts
 
-from varrnn import config, multirun, sweeps
+from varrnn import checkpoint, config, multirun, sweeps
 from varrnn.config import CONFIGS
 from varrnn.errors import UserError
 from varrnn.interrupt import SIGNALS, Interrupts, Stopped
@@ -35,6 +37,59 @@ def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c", "runs"]  # Hydra leaves nothing else
     if launcher == "joblib":  # cores divided by processes
         assert {one["hardware"]["threads"] for one in summaries(tmp_path)} == {1}
+
+
+def started(*words, folder):
+    """A sweep in a process group of its own, as a shell starts it."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words]
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, process_group=0)
+
+
+def interrupted(process, files):
+    """A Ctrl-C, which reaches the whole group, as soon as all the files are there; returns what was said."""
+    deadline = time.monotonic() + 120
+    while not all(file.exists() for file in files) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    return said
+
+
+LONG = ("size.units=64", "optim.epochs=1000", "mc.samples=0", "progress=false", "train.checkpoint_minutes=60")
+
+
+def test_ctrl_c_lets_jobs_side_by_side_save(tmp_path):
+    """joblib kills its processes when one of them raises, in the middle of writing a checkpoint."""
+    write_texts(tmp_path)
+    words = (str(ROOT / "run.py"), "-m", *TINY, *LONG, "model.p_U=0.1,0.3,0.4", "launcher=joblib")
+    process = started(*words, "hydra.launcher.n_jobs=2", "runs_root=runs", "run_dir=null", folder=tmp_path)
+    folders = [config.run_dir(config.compose([*TINY, *LONG, f"model.p_U={p}", "runs_root=runs"])) for p in (0.1, 0.3)]
+    folders = [tmp_path / folder for folder in folders]
+    said = interrupted(process, [folder / "log.csv" for folder in folders])
+    assert process.returncode == 130 and "stopped; checkpoints are kept" in said and "Traceback" not in said
+    for folder in folders:
+        assert f"stopped and saved in {folder.relative_to(tmp_path)}" in said and checkpoint.load(
+            folder / "checkpoint.pt"
+        )
+    assert len(list(tmp_path.rglob("config.yaml"))) == 2  # the third was not begun
+
+
+SLOW = """\
+import pathlib, signal, time
+signal.signal(signal.SIGINT, lambda *_: (time.sleep(1), pathlib.Path("saved").touch(), exit(3)))
+pathlib.Path("begun").touch()
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_waits_for_the_run_under_way(tmp_path):
+    """As in `make sentiment`: the command that starts others must not kill one that takes its time to save."""
+    code = "import sys; from pathlib import Path; from varrnn.interrupt import carried_out; "
+    process = started("-c", f"{code} carried_out([sys.executable, '-c', {SLOW!r}], Path.cwd())", folder=tmp_path)
+    interrupted(process, [tmp_path / "begun"])
+    assert process.returncode == -signal.SIGINT and (tmp_path / "saved").exists()
 
 
 def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):

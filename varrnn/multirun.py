@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from varrnn.interrupt import Stopped
 from varrnn.schema import Config
 
 LAST_LINES = 5
+STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
 NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
 NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
@@ -53,6 +55,7 @@ class Sweep(Callback):
     """Called by Hydra in the process that starts a sweep (config.yaml names it)."""
 
     folder: Path | None = None  # of the sweep under way
+    stopped = False  # by a Ctrl-C, while other processes carry it out
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
@@ -63,7 +66,15 @@ class Sweep(Callback):
         if config.hydra.launcher.get("n_jobs") == 0:
             with read_write(config.hydra), open_dict(config.hydra):
                 config.hydra.launcher.n_jobs = side_by_side(config.device)
+        if config.hydra.launcher.get("n_jobs", 1) != 1:
+            signal.signal(signal.SIGINT, self.wait_for_jobs)
         Sweep.folder = Path(config.hydra.sweep.dir)
+
+    @staticmethod
+    def wait_for_jobs(*_: Any) -> None:
+        """The first Ctrl-C reaches the jobs too, which save and end; joblib would kill them in the middle of that."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+        Sweep.stopped = True
 
 
 def unfit(config: DictConfig) -> str | None:
@@ -113,14 +124,17 @@ def job(composed: DictConfig) -> None:
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     config = None
+    if Sweep.stopped:  # in this process, by an earlier job
+        return
     try:
         config = configs.to_config(composed)
         with share(config, hydra, folder) as mine:
             runs.run(mine)
-    except Stopped as stopped:
-        if hydra.runtime.choices["hydra/launcher"] == "joblib":  # whose processes can only hand on plain exceptions
-            raise KeyboardInterrupt(str(stopped)) from None
-        raise
+    except KeyboardInterrupt as stop:
+        if hydra.runtime.choices["hydra/launcher"] != "joblib" or hydra.launcher.n_jobs == 1:
+            raise
+        print(stop, file=sys.stderr, flush=True)
+        Sweep.stopped = True  # an exception would make joblib kill the other jobs before they have saved
     except Exception as error:
         failure = failed(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
@@ -214,17 +228,19 @@ def spell(value: Any) -> str:
 def reported() -> Iterator[None]:
     """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
     require_plugin(sys.argv[1:])
-    Sweep.folder = None
+    Sweep.folder, Sweep.stopped = None, False
     try:
         yield
+        if Sweep.stopped:
+            raise KeyboardInterrupt
     except KeyboardInterrupt as stop:
         if Sweep.folder is not None and not isinstance(stop, Stopped):  # which says so itself
-            print(
-                "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)",
-                file=sys.stderr,
-            )
+            print(STOPPED, file=sys.stderr)
         raise
     except Exception as error:
+        if Sweep.stopped:  # a process that had no job to save was simply ended
+            print(STOPPED, file=sys.stderr)
+            raise KeyboardInterrupt from error
         if Sweep.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
             raise
         show(failures(Sweep.folder))
