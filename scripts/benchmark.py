@@ -19,7 +19,7 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
-from varrnn import allocator, results, side_by_side, speed
+from varrnn import allocator, results, runs, side_by_side, speed
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.kernels import native
@@ -157,9 +157,9 @@ def own_file(machine: dict[str, Any]) -> Path:
 def main() -> None:
     chosen = arguments()
     allocator.keep_buffers()
-    device = torch.device(chosen.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"--device {chosen.device}: this build of torch sees no GPU; leave it out for the CPU")
+    device = runs.device_named(chosen.device)
+    if chosen.threads is not None and chosen.threads < 1:
+        raise UserError(f"--threads {chosen.threads}: must be at least 1")
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)

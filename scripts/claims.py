@@ -20,11 +20,13 @@ def main() -> None:
     unknown = sorted(set(options.claims) - {claim.id for claim in CLAIMS})
     if unknown:
         raise UserError(f"{', '.join(unknown)}: no such claim; there are {', '.join(claim.id for claim in CLAIMS)}")
+    if options.write and options.claims:
+        raise UserError("--write renews all verdicts; leave the IDs out, or --write")
     records = load(options.records)
     chosen = [claim for claim in CLAIMS if not options.claims or claim.id in options.claims]
     verdicts = [(claim, judge(claim, records)) for claim in chosen]
     print(lines(verdicts))
-    if options.write and not options.claims:
+    if options.write:
         for path in write(verdicts, RESULTS):
             print(f"wrote {path}")
 

@@ -28,6 +28,8 @@ def main() -> None:
         raise UserError(
             "model=: the demo compares " + ", ".join(MODELS) + "; for one model use python run.py model=..."
         )
+    if not hasattr(config.compose(arguments.overrides).task, "corpus"):
+        raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
     started = time.monotonic()
     summaries = {}
     for model in MODELS:

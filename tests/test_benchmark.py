@@ -54,9 +54,16 @@ def test_a_record_is_named_after_its_machine(benchmark):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_no_gpu(benchmark, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--device", "cuda"])
     monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
-    with pytest.raises(UserError, match="sees no GPU"):
+    for words, expected in (
+        (["--device", "foo"], "device=foo: allowed are"),
+        (["--threads", "-3"], "must be at least 1"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["benchmark.py", *words])
+        with pytest.raises(UserError, match=expected):
+            benchmark.main()
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--device", "cuda"])
+    with pytest.raises(UserError, match="no CUDA GPU that torch can use"):
         benchmark.main()
 
 

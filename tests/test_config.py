@@ -1,11 +1,12 @@
 """The recipes of Table 1 as composed, the names of runs, and answers to mistakes."""
 
 import itertools
+import re
 
 import pytest
 
 from tests import small_runs
-from varrnn import config
+from varrnn import config, runs
 from varrnn.errors import UserError
 from varrnn.explain import explain, sentences
 
@@ -80,6 +81,8 @@ def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
 def test_weight_decay_of_each_cell():
     """Chosen on held-out reviews, cell by cell; the command line still wins."""
     words = ["experiment=cornell", "model=variational_untied"]
+    own = config.compose(["task=reviews", "task.path=x.csv", "model=variational_untied", "cell=gru"])
+    assert own.optim.weight_decay == config.compose([*words, "cell=gru"]).optim.weight_decay
     found = {cell: config.compose([*words, f"cell={cell}"]) for cell in ("lstm", "gru", "rnn")}
     assert found["lstm"].optim.weight_decay == 1e-3 and found["gru"].optim.weight_decay < 1e-4
     assert all(config.diff(made) == {} for made in found.values())
@@ -135,6 +138,7 @@ def test_a_saved_config_comes_back(tmp_path):
         ("model=variational_untide", "did you mean variational_untied"),
         ("experiment=ptb_medum", "did you mean ptb_medium"),
         ("modle=none", "did you mean model"),
+        ("model.p_u=0.1", "did you mean model.p_U?"),
         ("optim.epoch=3", "did you mean optim.epochs"),
         ("model.p_X=3", "model.p_X: there is no such group or option"),
         ("task.hold_out=0.1", "task.hold_out: an option of sentiment tasks"),
@@ -159,6 +163,25 @@ def test_mistakes_get_one_helpful_message(override, expected):
     assert expected in message and "\n" not in message
 
 
+def test_a_typo_is_named_even_beside_a_sweep():
+    done = small_runs.run(["launcher=joblib", "seed=1,2", "modle=naive"])
+    assert done.returncode == 1 and done.stderr.startswith("error: modle: there is no such group or option")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("task.train=a.txt", "task.train=a.txt: task=pydoc does not read it; only with task=text"),
+        ("task.min_count=7", "task.min_count=7: task=pydoc does not read it; only with task=text"),
+        ("task.path=x", "task.path=x: task=pydoc does not read it; only with task=ptb"),
+        ("task=synthetic_reviews task.path=x.csv", "does not read it; only with task=cornell or task=reviews"),
+    ],
+)
+def test_data_that_nobody_would_read_are_refused(words, expected, tmp_path):
+    with pytest.raises(UserError, match=re.escape(expected)):
+        runs.run(config.compose([*words.split(), f"runs_root={tmp_path}"]))
+
+
 def test_moon_needs_a_memory():
     with pytest.raises(UserError, match=r"cell=gru: dropout on the memory .* set cell=lstm or model\.p_c=0"):
         config.compose(["model=moon", "cell=gru"])
@@ -178,7 +201,7 @@ def test_the_command_line_answers_without_a_traceback():
 
 def test_help_explains_groups_and_keys():
     done = small_runs.run(["--help"])
-    assert done.returncode == 0
+    assert done.returncode == 0 and "run_dir=null" in done.stdout and "=None" not in done.stdout
     for word in (
         "model=",
         "experiment=",

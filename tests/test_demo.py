@@ -25,3 +25,6 @@ def test_the_demo_chooses_its_models():
     command = [sys.executable, "scripts/demo.py", "model=naive"]
     done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and done.stderr.startswith("error: model=: the demo compares none, naive")
+    command[-1] = "task=synthetic_reviews"
+    done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and done.stderr.startswith("error: task=: the demo shows perplexities")

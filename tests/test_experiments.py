@@ -124,6 +124,12 @@ def test_drawing_prints_what_it_wrote(capsys, tmp_path) -> None:
     assert said.count("wrote ") == 3 and (tmp_path / "tables" / "ensemble.md").is_file()
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match="error: .*Not a directory"):
+        main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path), "--out", str(tmp_path / "file")])
+
+
 def test_a_broken_record_is_one_line(tmp_path) -> None:
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(SystemExit, match="not valid JSON"):

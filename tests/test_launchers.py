@@ -104,12 +104,18 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("words", ["sweep=sentiment_grid model=naive", "sweep=small_moon model=moon,none"])
+NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
+
+
+@pytest.mark.parametrize("words", ["sweep=sentiment_grid model=naive", "sweep=small_moon model=moon,none", NO_WORDS])
 def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path):
     """p_U would make naive dropout something else under the same name."""
     refused = python("run.py", *words.split(), "progress=false", folder=tmp_path)
     assert refused.returncode == 1 and not list(tmp_path.iterdir())
-    assert re.search(r"^error: sweep=\w+ varies model.p_[Uc], which model=(naive|none) does not have", refused.stderr)
+    assert re.search(
+        r"^error: sweep=\w+ varies model.p_[UcE], which model=(naive|none|variational_untied_noemb) does not have",
+        refused.stderr,
+    )
     assert refused.stderr.count("\n") == 1
 
 

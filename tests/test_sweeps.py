@@ -210,6 +210,23 @@ def test_an_unknown_model_names_every_option_of_an_axis():
     assert sweeps.chosen(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
 
 
+def test_a_grid_with_a_long_name_is_shown_too():
+    options = {f"optim.{key}": 0.123456789 for key in ("lr", "decay", "clip")}
+    texts = {f"task.{split}": "/".join(["folder" * 5] * 4) for split in ("train", "valid", "test")}
+    (grid,) = sweeps.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
+    grid.others |= texts
+    assert len(grid.name.encode()) <= config.LONGEST and "/" not in grid.name
+
+
+def test_the_next_command_can_be_pasted():
+    (grid,) = sweeps.grids(variational_grid())
+    grid.others["task.train"] = "my texts/a,b.txt"
+    words = shlex.split(sweeps.next_command(grid))
+    assert "task.train='my texts/a,b.txt'" in words and "model.p_U=0.1" in words
+    grid.choices["model"] = "mine"
+    assert sweeps.next_command(grid).endswith("(with the --config-dir of before)")
+
+
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])

@@ -61,7 +61,7 @@ def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
         print("\n".join(_answer(artefact, options)), flush=True)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except UserError as error:
+    except (UserError, OSError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -176,16 +176,22 @@ def run_dir(config: Config) -> Path:
     return Path(config.runs_root) / relative_dir(choices(config), diff(config), config.seed)
 
 
+def as_file_name(text: str) -> str:
+    """The text without slashes; a long one is cut and told apart by a hash."""
+    name = text.replace("/", "%")
+    if len(name.encode()) <= LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"
+
+
 def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
     """The folder of a run below runs_root; of its record below results/records.
 
     The horizon is no part of it: no schedule looks ahead, so a longer run is a shorter one that went on.
     """
     named = sorted((key, value) for key, value in differs.items() if key != HORIZON)
-    name = ",".join(f"{key}={value}" for key, value in named).replace("/", "%") or "default"
-    if len(name.encode()) > LONGEST:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-        name = f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"
+    name = as_file_name(",".join(f"{key}={value}" for key, value in named)) or "default"
     return Path(*(chosen[group] for group in CHOICES), name, f"seed_{seed}")
 
 
@@ -223,5 +229,6 @@ def _task_class(saved: Any) -> type[schema.Task]:
 
 def nearest(word: str, allowed: Sequence[str]) -> str:
     """`; did you mean ...?`, where something is near."""
-    close = difflib.get_close_matches(word, list(allowed), n=3, cutoff=0.5)
+    same = [known for known in allowed if known.lower() == word.lower()]
+    close = same or difflib.get_close_matches(word, list(allowed), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -12,7 +12,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from varrnn.config import CONFIGS, leaves, nearest
+from varrnn.config import CONFIGS, compose, leaves, nearest
 from varrnn.errors import UserError
 from varrnn.interrupt import Stopped
 from varrnn.schema import TASKS, Config
@@ -47,9 +47,21 @@ def explain(error: Exception) -> str:
         return f"a config file is not valid YAML: {' '.join(str(error).split())}"
     several = re.search(r"Ambiguous value for argument '([^']+)'", str(error))
     if several:
+        other = _other_mistake(sys.argv[1:])
+        if other:
+            return other
         return f"{several.group(1)}: several values make a sweep; add -m (python run.py -m ...)"
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     return _explain_key(error, cause)
+
+
+def _other_mistake(words: list[str]) -> str:
+    """What is wrong with the words that are no sweep: Hydra complains about the several values of another one first."""
+    try:
+        compose([word for word in words if "=" in word and "," not in word and not word.startswith(("-", "hydra"))])
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        return explain(error)
+    return ""
 
 
 def _explain_key(error: Exception, cause: BaseException) -> str:

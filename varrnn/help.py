@@ -6,6 +6,7 @@ from pathlib import Path
 
 from varrnn.config import CONFIGS, leaves
 from varrnn.explain import sentences
+from varrnn.multirun import spell
 from varrnn.schema import Config
 
 GROUPS = {
@@ -52,7 +53,7 @@ def text(all_keys: bool = False) -> str:
     ]
     told, defaults = sentences(), leaves(Config())
     for key in told if all_keys else KEYS:
-        default = f"={defaults[key]}" if key in defaults else ""
+        default = f"={spell(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {told[key]}")
     return "\n".join(lines)
 

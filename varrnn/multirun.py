@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -79,25 +80,24 @@ class Sweep(Callback):
 
 def unfit(config: DictConfig) -> str | None:
     """Why the grid of a file in configs/sweep is none for a model: it would give it dropout where it has none."""
-    varied = [key for key in config.hydra.sweeper.get("params") or {} if key.startswith("model.p_")]
-    for model in chosen_models(config):
-        for key in varied:
-            if not getattr(model, key.removeprefix("model.")):
-                sweep = config.hydra.runtime.choices.get("sweep")
-                return (
-                    f"sweep={sweep} varies {key}, which model={model.name} does not have; see configs/sweep for others"
-                )
+    sweep = config.hydra.runtime.choices.get("sweep")
+    file = configs.CONFIGS / "sweep" / f"{sweep}.yaml"
+    ties = yaml.safe_load(file.read_text()).get("model", {}) if file.is_file() else {}  # p_E: ${.p_U}
+    touched = [key.removeprefix("model.") for key in config.hydra.sweeper.get("params") or {} if "model.p_" in key]
+    for name in chosen_models(config):
+        own = configs.compose([f"model={name}"]).model
+        for rate in (*touched, *ties):
+            if not getattr(own, rate):
+                return f"sweep={sweep} varies model.{rate}, which model={name} does not have; choose another one"
     return None
 
 
-def chosen_models(config: DictConfig) -> list[Any]:
-    """The model of a sweep, or those of `model=naive,moon`."""
+def chosen_models(config: DictConfig) -> list[str]:
+    """The model of a sweep, or those of `model=naive,moon`; not those of someone's own --config-dir."""
     words = [word.removeprefix("model=") for word in config.hydra.overrides.task if word.startswith("model=")]
-    if not any("," in word for word in words):
-        return [config.model]
+    names = words[-1].split(",") if words else [config.model.name]
     known = {file.stem for file in (configs.CONFIGS / "model").glob("*.yaml")}
-    names = [name for word in words for name in word.split(",") if name in known]  # others: of another --config-dir
-    return [configs.compose([f"model={name}"]).model for name in names]
+    return [name for name in names if name in known]
 
 
 def side_by_side(device: str) -> int:

@@ -89,10 +89,14 @@ def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] |
 
 
 def choose_device(config: Config) -> torch.device:
-    """`auto` takes the GPU where there is one."""
+    """As the config says, with its number of CPU threads; `auto` takes the GPU where there is one."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    name = config.device
+    return device_named(config.device)
+
+
+def device_named(name: str) -> torch.device:
+    """The device; refused where torch does not have it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -232,6 +236,8 @@ def add_mc(
 def describe(summary: dict[str, Any]) -> str:
     """The final numbers in a few lines."""
     shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
+    if summary["config"]["task"].get("headline") == "authors" and "valid_ppl_authors" in shown:
+        shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
     return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
 
 

@@ -150,6 +150,6 @@ TASKS = {"language_model": LanguageModel, "sentiment": Sentiment}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 NOT_IDENTITY = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
-    *("train.log_every", "train.checkpoint_minutes", "task.path"),
+    *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 CHOICES = ("task", "size", "model", "cell", "protocol")

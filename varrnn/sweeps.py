@@ -4,6 +4,7 @@ import csv
 import fcntl
 import json
 import math
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ class Grid:
     @property
     def name(self) -> str:
         """`ptb_small_naive`, for files."""
-        return "_".join(self.parts).replace("/", "%")
+        return configs.as_file_name("_".join(self.parts))
 
     @property
     def honesty(self) -> str:
@@ -197,7 +198,18 @@ def best_yaml(grid: Grid) -> str:
 def next_command(grid: Grid) -> str:
     """Three seeds of the best point, on all of the training data."""
     options = chosen(grid) | {key: value for key, value in grid.others.items() if key != "task.hold_out"}
-    return " ".join(["python run.py sweep=seeds", *_choices(grid), *(f"{k}={spell(v)}" for k, v in options.items())])
+    words = [*_choices(grid), *(f"{key}={spell(value)}" for key, value in options.items())]
+    line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
+    return line if known(grid) else f"{line} (with the --config-dir of before)"
+
+
+def known(grid: Grid) -> bool:
+    """Are its choices in configs/?"""
+    try:
+        configs.compose(_choices(grid))
+    except multirun.NOT_COMPOSED:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

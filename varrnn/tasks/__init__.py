@@ -4,7 +4,7 @@ A task is an object with the attributes and methods of `Task`. Metrics are flat 
 columns of log.csv and the keys of summary.json.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -12,10 +12,20 @@ import torch
 from torch import Tensor
 
 from varrnn import schema
+from varrnn.errors import UserError
 from varrnn.model import SequenceModel
 
 Numbers = dict[str, float]
-Tick = Callable[[int], None]
+Tick = Callable[[int], None]  # told how many words are done
+
+
+def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], chosen: str) -> None:
+    """A file that the chosen data do not read was meant for others: training on the wrong text helps nobody."""
+    for name in dict.fromkeys(name for names in sources.values() for name in names):
+        value = getattr(options, name)
+        if value is not None and name not in sources[chosen]:
+            takers = " or ".join(f"task={task}" for task, names in sources.items() if name in names)
+            raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {takers}")
 
 
 class Step(NamedTuple):

@@ -12,13 +12,14 @@ from varrnn.data.corpus import Corpus, columns, count_windows
 from varrnn.dropout import Dropout
 from varrnn.errors import UserError
 from varrnn.model import SequenceModel, initialise
-from varrnn.tasks import Numbers, Step
+from varrnn.tasks import Numbers, Step, refuse_unused
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
     "pydoc": lambda task: pydoc.load(),
     "text": lambda task: text.load(task.train, task.valid, task.test, task.min_count),
 }
+SOURCES = {"ptb": ("path",), "pydoc": (), "text": ("train", "valid", "test", "min_count")}  # the options of each
 TEST_STEPS = 256  # the test text is read as one stream; the window's length changes nothing but the memory
 
 
@@ -42,6 +43,7 @@ class LanguageModelTask:
             raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
         if options.headline not in ("true", "authors"):
             raise UserError(f"task.headline={options.headline}: allowed are true, authors")
+        refuse_unused(options, SOURCES, options.corpus)
         return cls(CORPORA[options.corpus](options), options, device)
 
     def _columns(self, corpus: Corpus, split: str, device: torch.device) -> Tensor:

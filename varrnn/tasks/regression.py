@@ -1,13 +1,13 @@
 """Predictions of ratings: the dropout approximation, and MC dropout with samples as rows of a batch."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from varrnn import seeds
+from varrnn.tasks import Tick
 from varrnn.tasks.sentiment_model import SentimentModel
 
 ROWS = 640  # sequences read side by side: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
@@ -48,7 +48,7 @@ def monte_carlo(
     samples: int,
     stream: tuple[int, ...],
     word_dropout: bool = True,
-    tick: Callable[[int], None] | None = None,
+    tick: Tick | None = None,
 ) -> Tensor:
     """MC dropout: `samples` stochastic passes, (N, T) -> (S, N), standardised. Their mean is the prediction.
 

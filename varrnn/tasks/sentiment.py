@@ -11,7 +11,7 @@ from varrnn import schema, seeds
 from varrnn.data import baselines, cornell, csv_reviews, synthetic
 from varrnn.data.reviews import Reviews, Segments, segments
 from varrnn.errors import UserError
-from varrnn.tasks import Numbers, Step, sentiment_model
+from varrnn.tasks import Numbers, Step, refuse_unused, sentiment_model
 from varrnn.tasks.regression import Part, approximation, monte_carlo
 from varrnn.tasks.sentiment_model import SentimentModel
 
@@ -22,6 +22,8 @@ ALLOWED = {
     "word_mask": ("sequence", "minibatch"),
     "scaling": ("inverted", "retain"),
 }
+SOURCES = {"cornell": ("path",), "synthetic_reviews": (), "reviews": ("path", "csv")}  # the options of each
+NAMES = {"cornell": "cornell", "synthetic": "synthetic_reviews", "csv": "reviews"}
 TRAIN_SAMPLE = 2655  # training segments whose error is measured: as many as the test set has at T = 200
 FIRST = 100  # the authors' train curve is that of the first 100 segments
 EVERY_EPOCH = 20  # up to here the MC error is measured after every epoch
@@ -52,6 +54,7 @@ class SentimentTask:
         options = config.task
         assert isinstance(options, schema.Sentiment)
         check(options)
+        refuse_unused(options, SOURCES, NAMES[options.reviews])
         reviews = read(options)
         data = segments(reviews, options.steps, options.max_words, options.hold_out)
         return cls(data, reviews.name, reviews.sha256, config, device)
