@@ -10,8 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from varrnn.explain import one_line_errors
+from varrnn.marked import replaced
+
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- differs:begin -->", "<!-- differs:end -->"
 FOLDERS = ("varrnn", "configs", "experiments")
 MARK = "Differs:"
 
@@ -22,7 +24,7 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the file to renew (README.md)")
     options = parser.parse_args()
     old = options.readme.read_text(encoding="utf-8")
-    new = replaced(old, block(), options.readme.name)
+    new = replaced(old, "differs", block(), options.readme.name)
     if new == old:
         print(f"{options.readme.name} is up to date")
     elif options.check:
@@ -76,13 +78,6 @@ def where(names: list[str]) -> str:
     return shown + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
-def replaced(readme: str, text: str, name: str = "README.md") -> str:
-    """The README with a new list; the markers must be there once each."""
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
-        sys.exit(f"error: {name}: the lines {BEGIN} and {END} must stand in it once each, in this order")
-    before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
-
-
 if __name__ == "__main__":
-    main()
+    with one_line_errors():
+        main()

@@ -15,7 +15,8 @@ from varrnn.claims import judge_all
 from varrnn.claims.report import write as write_claims
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
-from varrnn.readme_block import BEGIN, block, replaced
+from varrnn.marked import begin, replaced
+from varrnn.readme_block import PART, block
 from varrnn.records import RECORDS, ROOT, Records, load
 
 EXPERIMENTS = ROOT / "experiments"
@@ -47,11 +48,11 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     verdicts = judge_all(records)
     written += write_claims(verdicts, results)
     old = readme.read_text(encoding="utf-8")
-    if BEGIN in old:
+    if begin(PART) in old:
         text = block({module.ARTEFACT.name: module for module in modules}, records, verdicts)
-        readme.write_text(replaced(old, text), encoding="utf-8")
+        readme.write_text(replaced(old, PART, text), encoding="utf-8")
         return [*written, readme]
-    print(f"README.md has no line {BEGIN}: left as it is", file=sys.stderr)
+    print(f"README.md has no line {begin(PART)}: left as it is", file=sys.stderr)
     return written
 
 

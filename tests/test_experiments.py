@@ -126,7 +126,7 @@ def test_drawing_prints_what_it_wrote(capsys, tmp_path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit, match="error: .*Not a directory"):
+    with pytest.raises(SystemExit, match=r"error: .*Not a directory"):
         main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path), "--out", str(tmp_path / "file")])
 
 

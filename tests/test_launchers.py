@@ -112,10 +112,7 @@ def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path
     """p_U would make naive dropout something else under the same name."""
     refused = python("run.py", *words.split(), "progress=false", folder=tmp_path)
     assert refused.returncode == 1 and not list(tmp_path.iterdir())
-    assert re.search(
-        r"^error: sweep=\w+ varies model.p_[UcE], which model=(naive|none|variational_untied_noemb) does not have",
-        refused.stderr,
-    )
+    assert re.search(r"^error: sweep=\w+ varies model.p_[UcE], which model=\w+ does not have", refused.stderr)
     assert refused.stderr.count("\n") == 1
 
 

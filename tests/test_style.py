@@ -18,8 +18,13 @@ PYTHON = [ROOT / "run.py", *sorted(file for folder in FOLDERS for file in (ROOT 
 
 # From the ground up: a module may import what stands before it in this list, never what stands after it.
 ORDER = (
-    *("errors", "schema", "seeds", "dropout", "cells", "kernels", "stack", "layers", "embedding", "model"),
-    *("evaluate", "mc", "data", "tasks", "train", "config", "runs"),
+    *("errors", "version", "marked", "schema", "seeds", "allocator", "interrupt"),
+    *("dropout", "sequences", "cells", "kernels", "stack", "layers", "embedding", "model", "predict"),
+    *("calibration", "uncertainty", "checkpoint", "results", "progress", "optim"),
+    *("evaluate", "mc", "data", "tasks", "train", "config", "runs", "ensemble", "explain", "multirun", "help"),
+    *("style", "paper_runs", "identity", "records", "record_places", "tables", "plots", "claims", "artefact"),
+    *("publish", "readme_block", "sweeps", "heat_map"),
+    *("speed", "speed_chart", "side_by_side", "text_uncertainty", "uncertainty_plots"),
 )
 # What makes tables, figures and verdicts of records knows nothing of networks.
 FROM_RECORDS = ("records", "tables", "plots", "artefact", "claims", "paper_runs", "style", "publish", "readme_block")
@@ -64,11 +69,12 @@ def floor(name: str) -> str:
 
 
 def test_imports_point_down_only():
+    assert {floor(name) for name in MODULES} == {*ORDER, "varrnn"}, "every module has its place in ORDER"
     wrong = [
         f"{name} imports {other}"
         for name, file in MODULES.items()
         for other in imports(file)
-        if other in MODULES and floor(name) in ORDER and floor(other) in ORDER
+        if other in MODULES and "varrnn" not in (name, other)
         if ORDER.index(floor(other)) > ORDER.index(floor(name))
     ]
     assert not wrong

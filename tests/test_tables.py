@@ -11,8 +11,9 @@ import synthetic_records as synthetic
 
 from varrnn.claims import judge_all
 from varrnn.errors import UserError
+from varrnn.marked import begin, end, replaced
 from varrnn.paper_runs import language_model
-from varrnn.readme_block import BEGIN, END, block, replaced
+from varrnn.readme_block import block
 from varrnn.records import Group, Records, load
 from varrnn.tables import DASH, Table, difference, mean_sd, seeds_cell, thousands
 
@@ -156,11 +157,12 @@ def test_readme_block(records_of) -> None:
 
 
 def test_readme_markers() -> None:
-    old = f"# title\n{BEGIN}\nold\n{END}\nrest\n"
-    assert replaced(old, "new") == f"# title\n{BEGIN}\nnew\n{END}\nrest\n"
-    assert replaced(replaced(old, "new"), "new") == replaced(old, "new")
+    old = f"# title\n{begin('x')}\nold\n{end('x')}\nrest\n"
+    new = replaced(old, "x", "new")
+    assert new == f"# title\n{begin('x')}\nnew\n{end('x')}\nrest\n"
+    assert replaced(new, "x", "new") == new
     with pytest.raises(UserError, match="once each"):
-        replaced("no markers", "new")
+        replaced("no markers", "x", "new")
 
 
 def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from varrnn import checkpoint, schema
 from varrnn.errors import UserError
-from varrnn.schema import CHOICES, NOT_IDENTITY, Config
+from varrnn.schema import CHOICES, NOT_IDENTITY, Config, leaves
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 ALLOWED = {
@@ -120,24 +120,12 @@ def check(config: Config) -> None:
         )
 
 
-def leaves(config: Config | dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"model.p_U": 0.2, ...}`: every option by its dotted name, sorted."""
-    tree = asdict(config) if isinstance(config, Config) else config
-    flat: dict[str, Any] = {}
-    for key in sorted(tree):
-        if isinstance(tree[key], dict):
-            flat |= leaves(tree[key], f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = tree[key]
-    return flat
-
-
 def of_a_folder(config: Config) -> dict[str, Any]:
     """What all starts in one folder have in common: a run's identity without its horizon."""
     return {key: value for key, value in identity(config).items() if key != HORIZON}
 
 
-def identity(config: Config) -> dict[str, Any]:
+def identity(config: Config | dict[str, Any]) -> dict[str, Any]:
     """What makes a run this run: every option but where, and how comfortably, it is carried out."""
     return {
         key: value

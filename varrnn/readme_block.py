@@ -7,20 +7,11 @@ from types import ModuleType
 
 from varrnn.claims.report import Verdicts, summary
 from varrnn.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
-from varrnn.errors import UserError
 from varrnn.records import Records
 from varrnn.tables import Table
 
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+PART = "results"  # its name in the README's markers
 HEAD = "*Generated from [results/records](results/records) by `make paper`; do not edit between the markers.*"
-
-
-def replaced(readme: str, text: str) -> str:
-    """The README with a new results block; the markers must be there once each."""
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
-        raise UserError(f"README.md: the lines {BEGIN} and {END} must stand in it once each, in this order")
-    before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
 
 
 def block(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ import numpy as np
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify
 from varrnn.paper_runs import SEEDS, Run
+from varrnn.schema import leaves
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
@@ -64,7 +65,7 @@ class Record:
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """The config by dotted names."""
-        return dict(_leaves(self.config))
+        return leaves(self.config)
 
 
 class Curve(NamedTuple):
@@ -207,14 +208,6 @@ def ended(record: Record, wanted: Identity) -> bool:
     """Whether there is nothing left to train: the last epoch, or a stop on purpose."""
     stopped = record.status == "unstable" or bool(record.options.get("train.patience"))
     return stopped or record.epochs >= wanted.options["optim.epochs"]
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def load(folder: Path | str = RECORDS) -> Records:

@@ -3,7 +3,9 @@
 Knows dataclasses and nothing else, so that the library below never needs Hydra.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 def option(default, sentence: str):
@@ -153,3 +155,15 @@ NOT_IDENTITY = (
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 CHOICES = ("task", "size", "model", "cell", "protocol")
+
+
+def leaves(config: Config | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"model.p_U": 0.2, ...}`: every option by its dotted name, sorted."""
+    tree = asdict(config) if isinstance(config, Config) else config
+    flat: dict[str, Any] = {}
+    for key in sorted(tree):
+        if isinstance(tree[key], Mapping):
+            flat |= leaves(tree[key], f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = tree[key]
+    return flat

@@ -20,7 +20,6 @@ from varrnn import multirun, results
 from varrnn.errors import UserError
 from varrnn.multirun import spell
 from varrnn.records import json_files
-from varrnn.schema import NOT_IDENTITY
 from varrnn.tables import Table
 
 GRID = ("model.p_E", "model.p_W", "model.p_U", "model.p_c", "model.p_y", "optim.weight_decay")
@@ -118,8 +117,7 @@ def grids(summaries: Sequence[dict[str, Any]], over: Sequence[str] = ()) -> list
 
 def identity(summary: dict[str, Any]) -> dict[str, Any]:
     """Every option that makes the run this run."""
-    options = configs.leaves(summary["config"])
-    return {k: v for k, v in options.items() if not any(k == skip or k.startswith(skip + ".") for skip in NOT_IDENTITY)}
+    return configs.identity(summary["config"])
 
 
 def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
