@@ -154,6 +154,40 @@ def test_samples_are_never_joined_along_time():
     assert not any(torch.equal(one, other) for one, other in pairwise(found))
 
 
+class Flat(nn.Module):
+    """The layout of torch's word_language_model: rows (t, b) in one axis, which copies of the batch cut apart."""
+
+    def __init__(self, batch_first: bool = False) -> None:
+        super().__init__()
+        self.rnn = VariationalLSTM(4, 6, batch_first=batch_first, dropout=0.5)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.rnn(x)[0].flatten(0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_that_samples_share_are_refused(dtype):
+    x = torch.randn(12, 3, 4, dtype=dtype)
+    with pytest.raises(ValueError, match=r"Flat mixes the rows .* flatten time and batch.* chunk=1"):
+        list(mc_predict(Flat().to(dtype), x, samples=5, chunk=2))
+    with pytest.raises(ValueError, match="LSTM mixes the rows"):
+        list(mc_predict(Flat().to(dtype).rnn, x, samples=5, chunk=2, apply=lambda y: y.flatten(0, 1)))
+    model = Flat(batch_first=True).to(dtype)  # rows (b, t): a copy of the batch stays in one piece
+    samples = list(mc_predict(model, x, samples=5, chunk=2))
+    assert [tuple(one.shape) for one in samples] == 5 * [(36, 6)]
+    assert int(model.calls) == 3  # looking whether rows are shared leaves no trace
+
+
+def test_a_model_that_is_random_by_itself_is_not_taken_for_one_that_shares_rows():
+    class Noisy(Turned):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.rnn(x + torch.randn_like(x))[0]
+
+    assert len(list(mc_predict(Noisy(), torch.randn(12, 3, 4), samples=5, chunk=2))) == 5
+
+
 def test_memory_does_not_grow_with_samples():
     """How many outputs of a model are alive when the next one is made."""
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
@@ -169,6 +203,3 @@ def test_memory_does_not_grow_with_samples():
     layer = VariationalLSTM(2, 2, dropout=0.5)
     uncertainty.classification(mc_predict(layer, torch.ones(3, 1, 2), samples=60, apply=count))
     assert most <= 2
-
-
-# ---- uncertainty -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,8 +10,7 @@ from torch import Tensor, nn
 
 from varrnn import seeds
 from varrnn.dropout import Dropout, MaskedModule, mc_dropout
-from varrnn.sequences import Sequences
-from varrnn.stack import RecurrentLayers
+from varrnn.joined import apart, batches, find_batch_dim, same, side_by_side
 
 
 class Prediction:
@@ -75,25 +75,63 @@ def mc_predict(
         why = "only layers without dropout" if masked else "no layer of varrnn in it"
         raise ValueError(f"{type(model).__name__} has {why}: every sample would be the same")
     axis = find_batch_dim(masked) if batch_dim is None and chunk > 1 else batch_dim or 0
-    alone: list[int] = []
+    return Prediction(Passes(model, inputs, axis, apply, seed, masked if chunk > 1 else []).draw, samples, chunk)
+
+
+@dataclass
+class Passes:
+    """Forward passes through a model, of one sample or of several side by side along `axis` of the inputs."""
+
+    model: nn.Module
+    inputs: Any
+    axis: int
+    apply: Callable[[Tensor], Tensor] | None
+    seed: int
+    watched: list[MaskedModule]
+    alone: list[int] = field(default_factory=list)  # the batches of a single sample
+    checked: bool = False
 
     @torch.no_grad()
-    def draw(start: int, count: int) -> Tensor:
-        stream = seeds.mix(seeds.MONTE_CARLO, seed, start)
-        with in_eval(model), mc_dropout(model), seeded(stream), batches(masked if chunk > 1 else []) as seen:
-            output = call(model, side_by_side(inputs, count, axis))
+    def draw(self, start: int, count: int) -> Tensor:
+        """Samples from `start` on, under masks of their own."""
+        stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
+        with in_eval(self.model), mc_dropout(self.model), seeded(stream), batches(self.watched) as seen:
+            output = self.run(count)
         if count == 1:
-            alone[:] = seen
-        elif seen != [count * size for size in alone]:
+            self.alone = seen
+        elif seen != [count * size for size in self.alone]:
             raise ValueError(
-                f"{count} samples side by side reached the layers as batches of {seen}, one as {alone}: axis {axis} of "
-                "the inputs is not the batch; give batch_dim= (chunk=1 always works)"
+                f"{count} samples side by side reached the layers as batches of {seen}, one as {self.alone}: axis "
+                f"{self.axis} of the inputs is not the batch; give batch_dim= (chunk=1 always works)"
             )
+        elif not self.checked:
+            self.check_rows()
+        return output if self.apply is None else self.apply(output)
+
+    def run(self, count: int) -> Tensor:
+        output = call(self.model, side_by_side(self.inputs, count, self.axis))
         while isinstance(output, tuple | list):  # (output, state), and a PackedSequence begins with its data
             output = output[0]
-        return output if apply is None else apply(output)
+        return output
 
-    return Prediction(draw, samples, chunk)
+    def check_rows(self) -> None:
+        """Two copies of the inputs must give two copies of the output; a wrong cut would mix samples, unseen."""
+        one = self.evaluate(1, seed=0)
+        pair = apart(self.evaluate(2, seed=0), 2, one.shape)
+        repeats = all(same(part, one) for part in pair)
+        if not repeats and same(self.evaluate(1, seed=1), one):  # else it is random in eval too, and tells nothing
+            raise ValueError(
+                f"{type(self.model).__name__} mixes the rows of the batch: two copies of the inputs do not give its "
+                "output twice (does it flatten time and batch?); return (T, B, ...) or use chunk=1"
+            )
+        self.checked = True
+
+    def evaluate(self, count: int, seed: int) -> Tensor:
+        """The dropout approximation. `apply` may move rows too; classes are not compared, for they may be tied."""
+        with in_eval(self.model), buffers_kept(self.model), seeded(seed):
+            output = self.run(count)
+            applied = output if self.apply is None else self.apply(output)
+        return applied if applied.is_floating_point() else output
 
 
 def drops(module: MaskedModule) -> bool:
@@ -102,65 +140,11 @@ def drops(module: MaskedModule) -> bool:
     return dropout.drops if isinstance(dropout, Dropout) else getattr(module, "p_E", 1.0) > 0
 
 
-@contextmanager
-def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
-    """How many sequences the recurrent layers among these are called with, one number per call."""
-    seen: list[int] = []
-
-    def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        x = given[0] if given else named["x"]
-        seen.append(Sequences.read(x, layer.batch_first, layer.input_size).batch_size)
-
-    layers = [module for module in modules if isinstance(module, RecurrentLayers)]
-    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def find_batch_dim(masked: list[MaskedModule]) -> int:
-    """Where the layers say the batch is; they must agree."""
-    said = {module.batch_first for module in masked if hasattr(module, "batch_first")}
-    if len(said) > 1:
-        raise ValueError("some layers are batch_first and some are not: give batch_dim=0 or 1 (or leave chunk at 1)")
-    return 0 if said == {True} else 1
-
-
 def call(model: nn.Module, inputs: Any) -> Any:
     """One argument, several, or named ones. A PackedSequence is a tuple too, but one argument."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
     return model(*inputs) if type(inputs) in (tuple, list) else model(inputs)
-
-
-def side_by_side(inputs: Any, count: int, dim: int) -> Any:
-    """Repeat every tensor `count` times along the batch, the only axis of lengths and the like."""
-    if count == 1:
-        return inputs
-    if isinstance(inputs, Tensor):
-        return torch.cat([inputs] * count, min(dim, inputs.dim() - 1)) if inputs.dim() else inputs
-    if isinstance(inputs, Mapping):
-        return {name: side_by_side(value, count, dim) for name, value in inputs.items()}
-    if type(inputs) in (tuple, list):
-        return type(inputs)(side_by_side(value, count, dim) for value in inputs)
-    if inputs is None:
-        return None
-    raise TypeError(f"chunk={count} repeats tensors along the batch; {type(inputs).__name__} needs chunk=1")
-
-
-def apart(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, ...]:
-    """Cut a chunk's outputs along the axis that has grown against a single sample."""
-    if count == 1:
-        return (output,)
-    grown = [axis for axis, (before, now) in enumerate(zip(one, output.shape)) if before != now]
-    if output.dim() != len(one) or len(grown) != 1 or output.shape[grown[0]] != count * one[grown[0]]:
-        raise ValueError(
-            f"{count} samples side by side gave {tuple(output.shape)} where one gave {tuple(one)}: is batch_dim "
-            "the batch axis of the inputs? chunk=1 always works"
-        )
-    return output.chunk(count, grown[0])
 
 
 @contextmanager
@@ -185,3 +169,16 @@ def seeded(seed: int) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """A pass that only looks leaves no trace in buffers that passes change."""
+    before = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+    try:
+        yield
+    finally:
+        for module, name, buffer, values in before:
+            module._buffers[name] = buffer
+            if not torch.equal(buffer, values):
+                buffer.copy_(values)
