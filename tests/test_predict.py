@@ -64,6 +64,21 @@ def test_the_model_and_the_random_state_stay_as_they_were(words):
     assert torch.equal(model(words), model(words))  # masks are off again
 
 
+def test_the_mean_of_many_samples_in_low_precision():
+    """A running sum of bfloat16 stands still once a sample is less than half of its last digit."""
+    layer = VariationalLSTM(2, 2, dropout=0.5, dtype=torch.bfloat16)
+    x = torch.ones(2, 1, 2, dtype=torch.bfloat16)
+    ones = mc_predict(layer, x, samples=700, apply=torch.ones_like).mean
+    assert ones.dtype == torch.bfloat16 and (ones == 1).all()
+
+
+def test_classes_have_no_mean(words):
+    classes = mc_predict(Tagger(), words, samples=3, apply=lambda y: y.argmax(-1))
+    assert [one.dtype for one in classes] == 3 * [torch.int64]
+    with pytest.raises(TypeError, match=r"samples of torch\.int64 have no mean.*apply"):
+        _ = classes.mean
+
+
 def test_only_our_masks_are_random(words):
     """nn.Dropout of the user's own model is off, as in eval; without our masks nothing is random."""
     model = Tagger()

@@ -91,6 +91,15 @@ def test_half_precision_probabilities_are_probabilities():
         uncertainty.classification([p.to(dtype)])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_equal_samples_of_any_precision_say_nothing_about_the_model(dtype):
+    p = torch.randn(20, 100).softmax(-1).to(dtype)
+    for got in (uncertainty.classification([p] * 3), uncertainty.Classification().add(p.expand(3, -1, -1), 0)):
+        torch.testing.assert_close(got.mean, p.double())
+        torch.testing.assert_close(got.predictive_entropy, got.expected_entropy)
+        assert float(got.mutual_information.max()) < 1e-12
+
+
 def test_mistakes_in_streams():
     with pytest.raises(ValueError, match="no sample"):
         uncertainty.classification([])

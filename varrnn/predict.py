@@ -39,14 +39,23 @@ class Prediction:
 
     @property
     def mean(self) -> Tensor:
-        """The MC estimate: the mean over samples."""
+        """The MC estimate: the mean over samples, added up in double precision and given back in their own."""
         if self._mean is None:
             total: Tensor | None = None
             for output in self:
-                total = output.clone() if total is None else total.add_(output)
+                total = wide(output) if total is None else total.add_(output)
+                dtype = output.dtype
             assert total is not None
-            self._mean = total.div_(self.samples)
+            self._mean = total.div_(self.samples).to(dtype)
         return self._mean
+
+
+def wide(output: Tensor) -> Tensor:
+    """A copy to add samples to: a sum of bfloat16 stands still after a few hundred of them."""
+    if not (output.is_floating_point() or output.is_complex()):
+        raise TypeError(f"samples of {output.dtype} have no mean; iterate over them, or let apply give probabilities")
+    widest = torch.float32 if output.device.type == "mps" else torch.float64  # mps has no more
+    return output.to(torch.promote_types(output.dtype, widest), copy=True)
 
 
 def mc_predict(
