@@ -13,6 +13,7 @@ from varrnn import dropout as rules
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
 from varrnn.kernels import KERNELS
+from varrnn.kernels.followed import exporting
 from varrnn.sequences import Sequences
 
 
@@ -123,7 +124,7 @@ class RecurrentLayers(MaskedModule):
     def _run(self, x: Tensor, state: State, index: int, masks: Masks, whole: bool) -> State:
         weights = self._weights(index, x.dtype)
         kernel = KERNELS.get(self.cell) if self.fast else None
-        if kernel is None or any(z.requires_grad for z in masks):
+        if kernel is None or exporting() or any(z.requires_grad for z in masks):
             return unroll(self.cell, x, state, weights, masks)
         return kernel(x, state, weights, masks, whole)
 
