@@ -141,6 +141,8 @@ def test_mc_dropout_restores_modules_and_touches_only_ours():
         assert model[0].masks_on
         raise RuntimeError("inside")
     assert not model[0].masks_on and not model[1].masks_on
+    with pytest.raises(ValueError, match="Dropout has no layer of varrnn"), varrnn.mc_dropout(other):
+        pass
 
 
 class TestMoon:

@@ -138,6 +138,8 @@ def test_users_mistakes_are_named(words):
         mc_predict(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match="only layers without dropout"):
         mc_predict(nn.Sequential(WordEmbedding(11, 4), VariationalLSTM(4, 6)), words)
+    with pytest.raises(ValueError, match="only layers without dropout"), pytest.warns(UserWarning, match=r"p_E=0\.5"):
+        mc_predict(VariationalLSTM(4, 6, dropout=Dropout(0.5)), torch.ones(2, 1, 4))  # p_E, which no LSTM applies
     with pytest.raises(ValueError, match="axis 0 of the inputs is not the batch"):
         list(mc_predict(Tagger(last_only=True), words, samples=5, chunk=4, batch_dim=0))
     with pytest.raises(TypeError, match="PackedSequence needs chunk=1"):

@@ -173,9 +173,12 @@ class MaskedModule(nn.Module):
 def mc_dropout(model: nn.Module) -> Iterator[nn.Module]:
     """Keep the masks on in eval (MC dropout): each call inside samples another function from q(omega).
 
-    Only modules of this package change (modules with ``mc_dropout_on``), and they are put back afterwards.
+    Only modules of this package change (modules with ``mc_dropout_on``), and they are put back afterwards; a model
+    without any is refused, since nothing in it would be random.
     """
     before = {module: module.mc_dropout_on for module in model.modules() if isinstance(module, MaskedModule)}
+    if not before:
+        raise ValueError(f"mc_dropout: {type(model).__name__} has no layer of varrnn in it, and no masks to keep on")
     try:
         for module in before:
             module.mc_dropout_on = True

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from varrnn import seeds
 from varrnn.dropout import Dropout, MaskedModule, mc_dropout
 from varrnn.joined import apart, batches, find_batch_dim, same, side_by_side
+from varrnn.stack import RecurrentLayers
 
 
 class Prediction:
@@ -145,6 +146,8 @@ class Passes:
 
 def drops(module: MaskedModule) -> bool:
     """Whether its outputs are random; modules of others are trusted to be."""
+    if isinstance(module, RecurrentLayers):
+        return module.dropout.for_layers().drops  # p_E and p_y are for others to apply
     dropout = getattr(module, "dropout", None)
     return dropout.drops if isinstance(dropout, Dropout) else getattr(module, "p_E", 1.0) > 0
 
