@@ -146,6 +146,26 @@ def test_calibration_refuses_logits():
             measure(logits, targets)
 
 
+def test_padded_positions_are_refused():
+    """Counted as wrong answers, they would make any model look overconfident."""
+    p, target = torch.randn(10, 4).softmax(-1), torch.randint(4, (10,))
+    for padding in (-100, -1, 4):
+        target[3] = padding
+        for measure in (calibration.Reliability().add, calibration.nll, calibration.brier):
+            with pytest.raises(ValueError, match=rf"targets from .*{padding}.* drop padded positions first"):
+                measure(p, target)
+    real = target < 4
+    assert calibration.Reliability().add(p[real], target[real]).counts.sum() == 9
+    calibration.nll(p[:0], target[:0])
+
+
+def test_one_distribution_alone_and_no_bins():
+    assert calibration.Reliability().add(torch.tensor([0.2, 0.8]), torch.tensor(1)).ece == pytest.approx(0.2)
+    for bins in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match=f"bins={bins} must be a whole number from 1"):
+            calibration.Reliability(bins)
+
+
 def test_nll_and_brier():
     p, target = torch.randn(3, 8, 5).softmax(-1), torch.randint(5, (3, 8))
     theirs = perplexity(p.log(), target)
