@@ -181,7 +181,8 @@ class RecurrentLayers(MaskedModule):
         state = tuple(sequences.read_state(h) for h in given)
         if len(state) != self.cell.states or any(tuple(h.shape) != shape for h in state):
             shapes = [tuple(h.shape) for h in given]
-            raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {self.cell.states} of {shape}")
+            wanted = f"{shape}" if sequences.batched else f"{shape[::2]}, for the input is unbatched"
+            raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {self.cell.states} of {wanted}")
         return state
 
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
