@@ -109,16 +109,54 @@ def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
     plain = layer(x)[0]
     masks = layer.ones_masks()
     masks[0].z_x.mul_(3.0)
-    expected = layer(x, masks=(Masks(torch.full((1, 1, 1, 1), 3.0), *(torch.full((1, 1, 1, 1), 3.0),) * 2),))[0]
+    expected = layer(x, masks=masks[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0)))[0]
     changed = layer(x, masks=masks)[0]
     assert not torch.allclose(changed, plain)
-    torch.testing.assert_close(changed, expected)  # one tensor serves z_x, z_h and z_c
+    torch.testing.assert_close(changed, expected)
+
+
+@pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU])
+def test_every_place_has_a_mask_of_ones_of_its_own(layer):
+    """Writing into one leaves the others alone."""
+    layer = layer(I, H, 2, bidirectional=True)
+    for masks in (layer.ones_masks(), layer.sample_masks(B)):
+        masks[1].z_h.mul_(3.0)
+        changed = [(place, name) for place, m in enumerate(masks) for name, z in m._asdict().items() if not is_ones(z)]
+        assert changed == [(1, "z_h")]
+    with torch.inference_mode():
+        assert is_ones(ones())
+
+
+@pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU, VariationalRNN])
+def test_rates_may_be_set_and_are_checked_as_in_the_constructor(layer):
+    made = layer(I, H)
+    made.dropout = 0.3
+    assert made.dropout == Dropout.variational(p_W=0.3, p_U=0.3)
+    assert not is_ones(made.sample_masks(B)[0].z_h)
+    with pytest.raises(ValueError, match=r"dropout=1\.5"):
+        made.dropout = 1.5
+    with pytest.raises(TypeError, match="dropout='no'"):
+        made.dropout = "no"
+    with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
+        made.dropout = Dropout.naive(0.4)
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
+        layer(I, H, dropout=Dropout.naive(0.4))
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("layer", [VariationalGRU, VariationalRNN])
 def test_memory_dropout_needs_an_lstm(layer):
     with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
         layer(I, H, dropout=Dropout(p_c=0.5))
+    made, x = layer(I, H), torch.randn(T, B, I)
+    with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
+        made.dropout = Dropout(p_c=0.5)
+    ones_masks = made.ones_masks()[0]
+    for z_c in (torch.zeros(1, 1, 1, 1), torch.full((1, 2, B, H), 2.0)):
+        with pytest.raises(ValueError, match="no memory to mask: z_c must be ones"):
+            made(x, masks=ones_masks._replace(z_c=z_c))
+    made(x, masks=ones_masks._replace(z_c=torch.ones(1, 1, B, 1)))
 
 
 def test_the_layer_says_what_it_does_not_apply():

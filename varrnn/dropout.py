@@ -127,11 +127,10 @@ def sample(
     if dropout.per_step and steps is None:
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
     shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, batch_size)
-    one = ones(**where)
-    z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else one
-    z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else one
+    z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else ones(**where)
+    z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else ones(**where)
     if not dropout.p_c:
-        return Masks(z_x, z_h, one)
+        return Masks(z_x, z_h, ones(**where))
     z_c = bernoulli((shape[0], 1, batch_size, hidden_size), dropout.p_c, generator, **where)
     return Masks(z_x, z_h, scale_cell(z_c, dropout.p_c, cell_scaling))
 
@@ -151,10 +150,10 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
 
 def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Masks:
     """The dropout approximation: every mask replaced by its mean, which is one with inverted scaling."""
-    one = ones(**where)
-    if cell_scaling != "step" or not dropout.p_c:
-        return Masks(one, one, one)
-    return Masks(one, one, torch.cat([one * (1.0 - dropout.p_c), one], dim=1))
+    z_x, z_h, z_c = (ones(**where) for _ in range(3))  # tensors of their own: writing into one leaves the others alone
+    if cell_scaling == "step" and dropout.p_c:
+        z_c = torch.cat([z_c * (1.0 - dropout.p_c), z_c], dim=1)
+    return Masks(z_x, z_h, z_c)
 
 
 class MaskedModule(nn.Module):

@@ -45,7 +45,7 @@ class RecurrentLayers(MaskedModule):
             raise ValueError(f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}: all from 1")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
-        self.dropout = self._check(dropout)
+        self._dropout = self._check(dropout)
         for index in range(num_layers * self.directions):
             for name, shape in zip(self._names(index), self._shapes(index)):
                 self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -111,11 +111,22 @@ class RecurrentLayers(MaskedModule):
 
     def ones_masks(self) -> tuple[Masks, ...]:
         """The masks of the dropout approximation: ones."""
-        one = rules.approximation(self.dropout, self.cell_scaling, **self._where())
-        return (one,) * (self.num_layers * self.directions)
+        return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
+
+    def _approximation(self) -> Masks:
+        return rules.approximation(self.dropout, self.cell_scaling, **self._where())
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for torch's layers calls it."""
+
+    @property
+    def dropout(self) -> Dropout:
+        """The rates; may be set, to a float or a ``Dropout``, as in the constructor."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, dropout: float | Dropout) -> None:
+        self._dropout = self._check(dropout)
 
     @property
     def directions(self) -> int:
@@ -189,7 +200,7 @@ class RecurrentLayers(MaskedModule):
         if masks is None:
             if self.masks_on:
                 return self.sample_masks(sequences.batch_size, sequences.steps.shape[0])
-            return self.ones_masks()
+            return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(
@@ -216,9 +227,16 @@ class RecurrentLayers(MaskedModule):
                     f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "
                     f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
                 )
+        if self.cell.states < 2 and not plain(masks.z_c):
+            raise ValueError(f"{type(self).__name__} has no memory to mask: z_c must be ones, or use an LSTM")
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, dropout={self.dropout}"
+
+
+def plain(z: Tensor) -> bool:
+    """Whether a mask is ones, as far as can be told without making another device wait."""
+    return rules.is_ones(z) or z.device.type != "cpu" or bool((z == 1).all())
 
 
 def autocast_on(device_type: str) -> bool:
