@@ -79,6 +79,29 @@ def test_unbatched_equals_torch(ours, fast):
         compare(left, right, x, state(left, 2 * left.directions, H, dtype=torch.float64), torch.float64)
 
 
+@pytest.mark.parametrize("ours", LAYERS)
+def test_call_by_name_and_lists_of_weights_as_in_torch(ours):
+    left, right = pair(ours, bidirectional=True)
+    x = torch.randn(T, B, I, dtype=torch.float64)
+    for a, b in zip(flat(left(input=x, hx=None)), flat(right(input=x, hx=None)), strict=True):
+        torch.testing.assert_close(a, b)
+    assert len(left.all_weights) == len(right.all_weights) == 4
+    for a, b in zip(flat(left.all_weights), flat(right.all_weights), strict=True):
+        assert torch.equal(a, b)
+    assert left.all_weights[0][0] is left.weight_ih_l0
+
+
+def test_a_layer_shows_every_option_that_was_chosen():
+    assert repr(VariationalLSTM(I, H)) == "VariationalLSTM(5, 6)"
+    chosen = {"num_layers": 2, "bias": False, "batch_first": True, "bidirectional": True, "fast": False}
+    shown = repr(VariationalLSTM(I, H, **chosen, dropout=0.5, cell_scaling="step", gate_activation="hard_sigmoid"))
+    for name, value in {**chosen, "cell_scaling": "step", "gate_activation": "hard_sigmoid"}.items():
+        assert f"{name}={value}" in shown
+    assert "dropout=Dropout(p_E=0.0, p_W=0.5, p_U=0.5" in shown and "candidate_activation" not in shown
+    assert repr(VariationalGRU(I, H, reset_after=False)) == "VariationalGRU(5, 6, reset_after=False)"
+    assert repr(VariationalRNN(I, H, nonlinearity="relu")) == "VariationalRNN(5, 6, nonlinearity=relu)"
+
+
 def test_relu_rnn_equals_torch():
     left, right = VariationalRNN(I, H, 1, "relu"), nn.RNN(I, H, 1, "relu")
     left.load_state_dict(right.state_dict())

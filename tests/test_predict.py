@@ -114,8 +114,10 @@ def test_sequence_model_and_other_calls():
     layer = VariationalLSTM(4, 6, dropout=0.5)
     x, state = torch.randn(5, 3, 4), (torch.zeros(1, 3, 6), torch.zeros(1, 3, 6))
     a = mc_predict(layer, (x, state), samples=4, chunk=3).mean
-    b = mc_predict(layer, {"x": x, "hx": state}, samples=4, chunk=3).mean
+    b = mc_predict(layer, {"input": x, "hx": state}, samples=4, chunk=3).mean
     torch.testing.assert_close(a, b)
+    named = mc_predict(Tagger(), {"words": torch.randint(11, (5, 3))}, samples=4, chunk=3)  # by its own model's names
+    assert named.mean.shape == (5, 3, 4)
     packed = mc_predict(layer, pack_sequence([x[:, 0], x[:3, 1]]), samples=2)
     assert packed.mean.shape == (8, 6)
 

@@ -18,8 +18,8 @@ def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
     seen: list[int] = []
 
     def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        x = given[0] if given else named["x"]
-        seen.append(Sequences.read(x, layer.batch_first, layer.input_size).batch_size)
+        given_input = given[0] if given else named["input"]
+        seen.append(Sequences.read(given_input, layer.batch_first, layer.input_size).batch_size)
 
     layers = [module for module in modules if isinstance(module, RecurrentLayers)]
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]

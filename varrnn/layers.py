@@ -93,7 +93,7 @@ class VariationalRNN(RecurrentLayers):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity={nonlinearity!r}: choose tanh or relu")
         self.nonlinearity = nonlinearity
-        cell = RNNCell(candidate_activation=CANDIDATE_ACTIVATIONS[nonlinearity])
+        cell = RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
 

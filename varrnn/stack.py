@@ -3,6 +3,7 @@
 import math
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -15,6 +16,16 @@ from varrnn.dropout import Dropout, MaskedModule, Masks
 from varrnn.kernels import KERNELS
 from varrnn.kernels.followed import exporting
 from varrnn.sequences import Sequences
+
+DEFAULTS = {
+    "num_layers": 1,
+    "bias": True,
+    "batch_first": False,
+    "dropout": Dropout.none(),
+    "bidirectional": False,
+    "fast": True,
+    "cell_scaling": "read",
+}
 
 
 class RecurrentLayers(MaskedModule):
@@ -59,12 +70,12 @@ class RecurrentLayers(MaskedModule):
 
     def forward(
         self,
-        x: Tensor | PackedSequence,
+        input: Tensor | PackedSequence,
         hx: Any = None,
         masks: Masks | tuple[Masks, ...] | None = None,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
-        sequences = Sequences.read(x, self.batch_first, self.input_size)
+        sequences = Sequences.read(input, self.batch_first, self.input_size)
         hidden = self._initial(hx, sequences)
         drawn = self._masks(masks, sequences)
         dtype = self._precision(sequences.steps)
@@ -131,6 +142,11 @@ class RecurrentLayers(MaskedModule):
     @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer and direction, as torch's layers list them."""
+        return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
 
     def _run(self, x: Tensor, state: State, index: int, masks: Masks, whole: bool) -> State:
         weights = self._weights(index, x.dtype)
@@ -231,7 +247,11 @@ class RecurrentLayers(MaskedModule):
             raise ValueError(f"{type(self).__name__} has no memory to mask: z_c must be ones, or use an LSTM")
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, dropout={self.dropout}"
+        """The sizes, and every option that is not at its default."""
+        options = [(name, getattr(self, name), default) for name, default in DEFAULTS.items()]
+        options += [(field.name, getattr(self.cell, field.name), field.default) for field in fields(self.cell)]
+        named = [f"{name}={getattr(value, '__name__', value)}" for name, value, default in options if value != default]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *named])
 
 
 def plain(z: Tensor) -> bool:
