@@ -1,5 +1,7 @@
 """Drop-in for torch's layers, and the life of a mask."""
 
+import inspect
+
 import pytest
 import torch
 from conftest import VARIANTS
@@ -7,6 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, mc_dropout
+from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = {VariationalLSTM: nn.LSTM, VariationalGRU: nn.GRU, VariationalRNN: nn.RNN}
@@ -100,6 +103,18 @@ def test_a_layer_shows_every_option_that_was_chosen():
     assert "dropout=Dropout(p_E=0.0, p_W=0.5, p_U=0.5" in shown and "candidate_activation" not in shown
     assert repr(VariationalGRU(I, H, reset_after=False)) == "VariationalGRU(5, 6, reset_after=False)"
     assert repr(VariationalRNN(I, H, nonlinearity="relu")) == "VariationalRNN(5, 6, nonlinearity=relu)"
+
+
+@pytest.mark.parametrize("ours", LAYERS)
+def test_help_explains_what_torch_does_not_have(ours):
+    told = inspect.getdoc(ours)
+    ours_alone = [name for name, p in inspect.signature(ours).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert all(f"{name}: " in told for name in ("dropout", *ours_alone))
+    assert "the first included, and the recurrent state" in told and "``torch.nn." in told
+    activations = {"gate_activation": GATE_ACTIVATIONS, "candidate_activation": CANDIDATE_ACTIVATIONS}
+    for allowed in (names for option, names in activations.items() if option in told):
+        assert all(f'"{name}"' in told for name in allowed)
+    assert inspect.getdoc(ours.__init__) != inspect.getdoc(nn.Module.__init__)
 
 
 def test_relu_rnn_equals_torch():
