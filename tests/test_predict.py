@@ -136,6 +136,12 @@ def test_on_a_gpu(words):
 def test_users_mistakes_are_named(words):
     with pytest.raises(ValueError, match="samples=0 must be"):
         mc_predict(Tagger(), words, samples=0)
+    with pytest.raises(ValueError, match="seed=-1 must be a whole number from 0"):
+        mc_predict(Tagger(), words, seed=-1)
+    layer, state = VariationalLSTM(4, 6, batch_first=True, dropout=0.5), (torch.zeros(1, 3, 6),) * 2
+    with pytest.raises(ValueError, match="hx has shapes") as found:  # a state's first axis is that of the layers
+        list(mc_predict(layer, (torch.randn(3, 5, 4), state), samples=5, chunk=2))
+    assert "2 samples side by side" in found.value.__notes__[0] and "chunk=1 always works" in found.value.__notes__[0]
     with pytest.raises(ValueError, match="no layer of varrnn"):
         mc_predict(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match="only layers without dropout"):

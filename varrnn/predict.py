@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from varrnn.stack import RecurrentLayers
 class Prediction:
     """`samples` draws from the approximate predictive distribution, computed when they are asked for.
 
-    Iterating gives the outputs one by one, the same ones every time; ``mean`` adds them up as they come. Nothing keeps
-    more than one chunk of them, so memory does not grow with their number.
+    Iterating gives the outputs one by one, the same ones every time as long as the model's weights stay as they are;
+    ``mean`` adds them up as they come, once, and is kept. Nothing keeps more than one chunk of them, so memory does not
+    grow with their number.
     """
 
     def __init__(self, draw: Callable[[int, int], Any], samples: int, chunk: int) -> None:
@@ -75,11 +77,12 @@ def mc_predict(
     the model returns a tuple, its first part is the output. ``apply`` acts on every output before it is averaged: for
     a classifier give the softmax, since the mean of probabilities is meant, not of logits. ``chunk`` samples are
     computed side by side, as more rows of the batch along ``batch_dim`` of the inputs (from the layers' ``batch_first``
-    if not given). The global random state stays as it was; another ``seed`` gives other samples.
+    if not given). The global random state stays as it was; another ``seed`` gives other samples, and so does another
+    ``chunk``, since the masks of a chunk are drawn together.
     """
-    for name, value in (("samples", samples), ("chunk", chunk)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}={value!r} must be a whole number from 1")
+    for name, value, lowest in (("samples", samples, 1), ("chunk", chunk, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
+            raise ValueError(f"{name}={value!r} must be a whole number from {lowest}")
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     if not any(map(drops, masked)):
         why = "only layers without dropout" if masked else "no layer of varrnn in it"
@@ -119,7 +122,16 @@ class Passes:
         return output if self.apply is None else self.apply(output)
 
     def run(self, count: int) -> Tensor:
-        output = call(self.model, side_by_side(self.inputs, count, self.axis))
+        copies = side_by_side(self.inputs, count, self.axis)
+        try:
+            output = call(self.model, copies)
+        except Exception as error:
+            if count > 1:
+                error.add_note(
+                    f"mc_predict: in a pass of {count} samples side by side, every tensor of the inputs repeated along "
+                    f"its axis {self.axis} (batch_dim=), states too; chunk=1 always works"
+                )
+            raise
         while isinstance(output, tuple | list):  # (output, state), and a PackedSequence begins with its data
             output = output[0]
         return output
