@@ -1,5 +1,6 @@
 """Which units are dropped, over what a mask is shared, and what keeps its mean."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +29,15 @@ def test_wrong_types_are_refused():
         Dropout(per_gate=1)
     with pytest.raises(ValueError, match=r"dropout=1\.0"):
         VariationalLSTM(I, H, dropout=1.0)
+
+
+def test_numbers_of_numpy_are_numbers():
+    for p in (np.float32(0.5), np.float64(0.5)):
+        assert VariationalLSTM(I, H, dropout=p).dropout == Dropout.variational(p_W=0.5, p_U=0.5)
+        assert WordEmbedding(5, 3, p_E=p).p_E == 0.5
+        assert {type(value) for value in vars(Dropout(p_W=p, p_c=0)).values()} == {float, bool}
+    with pytest.raises(TypeError, match="dropout=True"):
+        VariationalLSTM(I, H, dropout=True)
 
 
 def test_presets_are_the_rows_of_the_paper():

@@ -10,7 +10,8 @@ p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probabilit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ class Dropout:
             value = getattr(self, field.name)
             if field.name.startswith("p_"):
                 check_probability(field.name, value)
+                object.__setattr__(self, field.name, float(value))  # from NumPy's kinds too
             elif not isinstance(value, bool):
                 raise TypeError(f"{field.name}={value!r} must be True or False")
 
@@ -75,7 +77,7 @@ class Dropout:
 
 def check_probability(name: str, value: float) -> None:
     """Refuse what is not a drop probability; p = 1 would drop everything and has no inverse scaling."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r} must be a number in [0, 1): the probability of dropping")
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{name}={value!r} is outside [0, 1): it is the probability of DROPPING a unit")
@@ -92,6 +94,11 @@ class Masks(NamedTuple):
     z_x: Tensor
     z_h: Tensor
     z_c: Tensor
+
+
+def like(weight: Tensor) -> dict[str, Any]:
+    """Where and in what precision the masks of a weight's inputs are made."""
+    return {"device": weight.device, "dtype": weight.dtype}
 
 
 def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:

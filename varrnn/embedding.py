@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from varrnn.dropout import MaskedModule, bernoulli, check_probability
+from varrnn.dropout import MaskedModule, bernoulli, check_probability, like
 
 
 class WordEmbedding(MaskedModule):
@@ -30,7 +30,7 @@ class WordEmbedding(MaskedModule):
         check_probability("p_E", p_E)
         if padding_idx is not None and not -num_words <= padding_idx < num_words:
             raise ValueError(f"padding_idx={padding_idx} must be the id of one of the {num_words} words")
-        self.num_words, self.dim, self.p_E = num_words, dim, p_E
+        self.num_words, self.dim, self.p_E = num_words, dim, float(p_E)
         self.per_token, self.batch_first = per_token, batch_first
         self.padding_idx = padding_idx if padding_idx is None else padding_idx % num_words
         self.weight = nn.Parameter(torch.empty(num_words, dim, device=device, dtype=dtype))
@@ -56,16 +56,14 @@ class WordEmbedding(MaskedModule):
     def sample_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One factor per occurrence, shaped like words with a last axis of 1; equal words of a row share it."""
         check_axes(words)
-        where = {"device": self.weight.device, "dtype": self.weight.dtype}
-        draws = bernoulli(tuple(words.shape), self.p_E, generator, **where)
+        draws = bernoulli(tuple(words.shape), self.p_E, generator, **like(self.weight))
         if not self.per_token:
             draws = share_over_types(draws, words, dim=self._time_axis(words))
         return draws.unsqueeze(-1)
 
     def sample_type_mask(self, batch_size: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """One factor per row and word type, (B, V), to be held over a text that is read in windows."""
-        where = {"device": self.weight.device, "dtype": self.weight.dtype}
-        return bernoulli((batch_size, self.num_words), self.p_E, generator, **where)
+        return bernoulli((batch_size, self.num_words), self.p_E, generator, **like(self.weight))
 
     def _time_axis(self, words: Tensor) -> int:
         return 1 if self.batch_first and words.dim() == 2 else 0

@@ -35,6 +35,8 @@ class RecurrentLayers(MaskedModule):
     ``sample_masks`` and ``masks=`` give them into the caller's hands.
     """
 
+    weight_hh_l0: Tensor
+
     def __init__(
         self,
         cell: Cell,
@@ -178,8 +180,7 @@ class RecurrentLayers(MaskedModule):
         return [(rows, columns), (rows, self.hidden_size), (rows,), (rows,)]
 
     def _where(self) -> dict[str, Any]:
-        weight = self.weight_hh_l0
-        return {"device": weight.device, "dtype": weight.dtype}
+        return rules.like(self.weight_hh_l0)
 
     def _check(self, dropout: float | Dropout) -> Dropout:
         if not isinstance(dropout, Dropout):
