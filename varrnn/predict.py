@@ -107,24 +107,19 @@ class Passes:
     @torch.no_grad()
     def draw(self, start: int, count: int) -> Tensor:
         """Samples from `start` on, under masks of their own."""
-        stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
-        with in_eval(self.model), mc_dropout(self.model), seeded(stream), batches(self.watched) as seen:
-            output = self.run(count)
-        if count == 1:
-            self.alone = seen
-        elif seen != [count * size for size in self.alone]:
-            raise ValueError(
-                f"{count} samples side by side reached the layers as batches of {seen}, one as {self.alone}: axis "
-                f"{self.axis} of the inputs is not the batch; give batch_dim= (chunk=1 always works)"
-            )
-        elif not self.checked:
+        if count > 1 and not self.checked:
             self.check_rows()
+        stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
+        with in_eval(self.model), mc_dropout(self.model), seeded(stream):
+            output = self.run(count)
         return output if self.apply is None else self.apply(output)
 
     def run(self, count: int) -> Tensor:
+        """One pass over so many copies of the inputs."""
         copies = side_by_side(self.inputs, count, self.axis)
         try:
-            output = call(self.model, copies)
+            with batches(self.watched) as seen:
+                output = call(self.model, copies)
         except Exception as error:
             if count > 1:
                 error.add_note(
@@ -132,6 +127,13 @@ class Passes:
                     f"its axis {self.axis} (batch_dim=), states too; chunk=1 always works"
                 )
             raise
+        if count == 1:
+            self.alone = seen
+        elif seen != [count * size for size in self.alone]:
+            raise ValueError(
+                f"{count} samples side by side reached the layers as batches of {seen}, one as {self.alone}: axis "
+                f"{self.axis} of the inputs is not the batch; give batch_dim= (chunk=1 always works)"
+            )
         while isinstance(output, tuple | list):  # (output, state), and a PackedSequence begins with its data
             output = output[0]
         return output
