@@ -72,6 +72,17 @@ def test_same_as_the_reference(cell: str, follower: str, dtype: torch.dtype) -> 
     torch.testing.assert_close(FOLLOWERS[follower](fast, x), FOLLOWERS[follower](slow, x))
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_masks_may_be_mapped_over(cell: str) -> None:
+    """One function from q(omega) for each element of the map; no value of a mask is asked for."""
+    layer, _, x = twins(cell)
+    layer.dropout = 0.5
+    masks = [layer.sample_masks(2) for _ in range(3)]
+    stacked = torch.utils._pytree.tree_map(lambda *z: torch.stack(z), *masks)
+    found = torch.func.vmap(lambda z: layer(x, masks=z)[0])(stacked)
+    torch.testing.assert_close(found, torch.stack([layer(x, masks=z)[0] for z in masks]))
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 def test_export(cell: str, strict: bool) -> None:

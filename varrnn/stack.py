@@ -14,7 +14,7 @@ from varrnn import dropout as rules
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
 from varrnn.kernels import KERNELS
-from varrnn.kernels.followed import exporting
+from varrnn.kernels.followed import exporting, followed
 from varrnn.sequences import Sequences
 
 DEFAULTS = {
@@ -256,8 +256,10 @@ class RecurrentLayers(MaskedModule):
 
 
 def plain(z: Tensor) -> bool:
-    """Whether a mask is ones, as far as can be told without making another device wait."""
-    return rules.is_ones(z) or z.device.type != "cpu" or bool((z == 1).all())
+    """Whether a mask is ones, as far as can be told without making a device wait, or cutting a graph in two."""
+    if z.device.type != "cpu" or torch.compiler.is_compiling() or followed():
+        return True
+    return rules.is_ones(z) or bool((z == 1).all())
 
 
 def autocast_on(device_type: str) -> bool:
