@@ -1,5 +1,6 @@
 """Which units are dropped, over what a mask is shared, and what keeps its mean."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +29,15 @@ def test_wrong_types_are_refused():
         Dropout(per_gate=1)
     with pytest.raises(ValueError, match=r"dropout=1\.0"):
         VariationalLSTM(I, H, dropout=1.0)
+
+
+def test_numbers_of_numpy_are_numbers():
+    for p in (np.float32(0.5), np.float64(0.5)):
+        assert VariationalLSTM(I, H, dropout=p).dropout == Dropout.variational(p_W=0.5, p_U=0.5)
+        assert WordEmbedding(5, 3, p_E=p).p_E == 0.5
+        assert {type(value) for value in vars(Dropout(p_W=p, p_c=0)).values()} == {float, bool}
+    with pytest.raises(TypeError, match="dropout=True"):
+        VariationalLSTM(I, H, dropout=True)
 
 
 def test_presets_are_the_rows_of_the_paper():
@@ -109,16 +119,54 @@ def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
     plain = layer(x)[0]
     masks = layer.ones_masks()
     masks[0].z_x.mul_(3.0)
-    expected = layer(x, masks=(Masks(torch.full((1, 1, 1, 1), 3.0), *(torch.full((1, 1, 1, 1), 3.0),) * 2),))[0]
+    expected = layer(x, masks=masks[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0)))[0]
     changed = layer(x, masks=masks)[0]
     assert not torch.allclose(changed, plain)
-    torch.testing.assert_close(changed, expected)  # one tensor serves z_x, z_h and z_c
+    torch.testing.assert_close(changed, expected)
+
+
+@pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU])
+def test_every_place_has_a_mask_of_ones_of_its_own(layer):
+    """Writing into one leaves the others alone."""
+    layer = layer(I, H, 2, bidirectional=True)
+    for masks in (layer.ones_masks(), layer.sample_masks(B)):
+        masks[1].z_h.mul_(3.0)
+        changed = [(place, name) for place, m in enumerate(masks) for name, z in m._asdict().items() if not is_ones(z)]
+        assert changed == [(1, "z_h")]
+    with torch.inference_mode():
+        assert is_ones(ones())
+
+
+@pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU, VariationalRNN])
+def test_rates_may_be_set_and_are_checked_as_in_the_constructor(layer):
+    made = layer(I, H)
+    made.dropout = 0.3
+    assert made.dropout == Dropout.variational(p_W=0.3, p_U=0.3)
+    assert not is_ones(made.sample_masks(B)[0].z_h)
+    with pytest.raises(ValueError, match=r"dropout=1\.5"):
+        made.dropout = 1.5
+    with pytest.raises(TypeError, match="dropout='no'"):
+        made.dropout = "no"
+    with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
+        made.dropout = Dropout.naive(0.4)
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
+        layer(I, H, dropout=Dropout.naive(0.4))
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("layer", [VariationalGRU, VariationalRNN])
 def test_memory_dropout_needs_an_lstm(layer):
     with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
         layer(I, H, dropout=Dropout(p_c=0.5))
+    made, x = layer(I, H), torch.randn(T, B, I)
+    with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
+        made.dropout = Dropout(p_c=0.5)
+    ones_masks = made.ones_masks()[0]
+    for z_c in (torch.zeros(1, 1, 1, 1), torch.full((1, 2, B, H), 2.0)):
+        with pytest.raises(ValueError, match="no memory to mask: z_c must be ones"):
+            made(x, masks=ones_masks._replace(z_c=z_c))
+    made(x, masks=ones_masks._replace(z_c=torch.ones(1, 1, B, 1)))
 
 
 def test_the_layer_says_what_it_does_not_apply():
@@ -141,6 +189,8 @@ def test_mc_dropout_restores_modules_and_touches_only_ours():
         assert model[0].masks_on
         raise RuntimeError("inside")
     assert not model[0].masks_on and not model[1].masks_on
+    with pytest.raises(ValueError, match="Dropout has no layer of varrnn"), varrnn.mc_dropout(other):
+        pass
 
 
 class TestMoon:

@@ -115,8 +115,27 @@ def test_a_mask_that_fits_nothing_is_refused():
     embedding = WordEmbedding(50, 3, p_E=0.5)
     with pytest.raises(ValueError, match=r"word mask of shape \(4, 7\)"):
         embedding(torch.zeros(3, 4, dtype=torch.long), mask=torch.ones(4, 7))
+    for batch_first in (False, True):
+        embedding.batch_first = batch_first
+        batch = 3 if batch_first else 4
+        with pytest.raises(ValueError, match=rf"\(5, 50\) fits neither .* nor \(batch of {batch} or 1, 50 words\)"):
+            embedding(torch.zeros(3, 4, dtype=torch.long), mask=torch.ones(5, 50))
+    with pytest.raises(ValueError, match=r"\(4, 50\) fits neither .* nor \(batch of 1 or 1"):
+        embedding(torch.zeros(3, dtype=torch.long), mask=torch.ones(4, 50))  # whose row would it be?
+    with pytest.raises(ValueError, match=r"\(2, 4, 1\) fits neither the words \(3, 4\)"):
+        embedding(torch.zeros(3, 4, dtype=torch.long), mask=torch.ones(2, 4, 1))
     with pytest.raises(ValueError, match="p_E"):
         WordEmbedding(50, 3, p_E=1.2)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 4, 2)])
+def test_words_of_other_axes_are_refused(shape):
+    """Which of three axes is time nobody has said, and masks are shared over time."""
+    for embedding in (WordEmbedding(5, 3, p_E=0.5), WordEmbedding(5, 3, p_E=0.5, batch_first=True).eval()):
+        with pytest.raises(ValueError, match=rf"words have {len(shape)} axes"):
+            embedding(torch.zeros(shape, dtype=torch.long))
+        with pytest.raises(ValueError, match=rf"words have {len(shape)} axes"):
+            embedding.sample_mask(torch.zeros(shape, dtype=torch.long))
 
 
 def test_meta_device():

@@ -1,5 +1,7 @@
 """Drop-in for torch's layers, and the life of a mask."""
 
+import inspect
+
 import pytest
 import torch
 from conftest import VARIANTS
@@ -7,6 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, mc_dropout
+from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = {VariationalLSTM: nn.LSTM, VariationalGRU: nn.GRU, VariationalRNN: nn.RNN}
@@ -77,6 +80,41 @@ def test_unbatched_equals_torch(ours, fast):
         x = torch.randn(T, I, dtype=torch.float64, requires_grad=True)
         compare(left, right, x, None, torch.float64)
         compare(left, right, x, state(left, 2 * left.directions, H, dtype=torch.float64), torch.float64)
+
+
+@pytest.mark.parametrize("ours", LAYERS)
+def test_call_by_name_and_lists_of_weights_as_in_torch(ours):
+    left, right = pair(ours, bidirectional=True)
+    x = torch.randn(T, B, I, dtype=torch.float64)
+    for a, b in zip(flat(left(input=x, hx=None)), flat(right(input=x, hx=None)), strict=True):
+        torch.testing.assert_close(a, b)
+    assert len(left.all_weights) == len(right.all_weights) == 4
+    for a, b in zip(flat(left.all_weights), flat(right.all_weights), strict=True):
+        assert torch.equal(a, b)
+    assert left.all_weights[0][0] is left.weight_ih_l0
+
+
+def test_a_layer_shows_every_option_that_was_chosen():
+    assert repr(VariationalLSTM(I, H)) == "VariationalLSTM(5, 6)"
+    chosen = {"num_layers": 2, "bias": False, "batch_first": True, "bidirectional": True, "fast": False}
+    shown = repr(VariationalLSTM(I, H, **chosen, dropout=0.5, cell_scaling="step", gate_activation="hard_sigmoid"))
+    for name, value in {**chosen, "cell_scaling": "step", "gate_activation": "hard_sigmoid"}.items():
+        assert f"{name}={value}" in shown
+    assert "dropout=Dropout(p_E=0.0, p_W=0.5, p_U=0.5" in shown and "candidate_activation" not in shown
+    assert repr(VariationalGRU(I, H, reset_after=False)) == "VariationalGRU(5, 6, reset_after=False)"
+    assert repr(VariationalRNN(I, H, nonlinearity="relu")) == "VariationalRNN(5, 6, nonlinearity=relu)"
+
+
+@pytest.mark.parametrize("ours", LAYERS)
+def test_help_explains_what_torch_does_not_have(ours):
+    told = inspect.getdoc(ours)
+    ours_alone = [name for name, p in inspect.signature(ours).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert all(f"{name}: " in told for name in ("dropout", *ours_alone))
+    assert "the first included, and the recurrent state" in told and "``torch.nn." in told
+    activations = {"gate_activation": GATE_ACTIVATIONS, "candidate_activation": CANDIDATE_ACTIVATIONS}
+    for allowed in (names for option, names in activations.items() if option in told):
+        assert all(f'"{name}"' in told for name in allowed)
+    assert inspect.getdoc(ours.__init__) != inspect.getdoc(nn.Module.__init__)
 
 
 def test_relu_rnn_equals_torch():
@@ -215,6 +253,10 @@ def test_known_faults_of_public_packages():
         (lambda: VariationalLSTM(I, H)(torch.randn(0, B, I)), "no time steps"),
         (lambda: VariationalLSTM(I, H)(torch.randn(T, B, I).double()), "float64"),
         (lambda: VariationalGRU(I, H)(torch.randn(T, B, I), torch.randn(2, B, H)), r"hx has shapes \[\(2, 4, 6\)\]"),
+        (
+            lambda: VariationalGRU(I, H)(torch.randn(T, I), torch.randn(1, 1, H)),
+            r"hx has shapes \[\(1, 1, 6\)\], expected 1 of \(1, 6\), for the input is unbatched",
+        ),
         (lambda: VariationalLSTM(I, H)(torch.randn(T, B, I), masks=()), "0 masks for 1 layers x 1 directions"),
         (
             lambda: VariationalLSTM(I, H)(

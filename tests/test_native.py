@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from varrnn import Dropout, VariationalGRU, VariationalLSTM
 from varrnn.kernels import native
@@ -200,30 +199,6 @@ def test_parameters_of_a_wrong_shape(cell: str, name: str) -> None:
     setattr(layer, name, torch.nn.Parameter(getattr(layer, name).detach()[:-1]))
     with pytest.raises((ValueError, RuntimeError)):
         layer(torch.randn(5, 3, 6))
-
-
-@needs_c
-@pytest.mark.parametrize("cell", CELLS)
-def test_forward_mode_derivatives_are_not_lost(cell: str) -> None:
-    """The C code would drop the tangent, and a derivative of zero looks like a result."""
-    layer = CELLS[cell](3, 4).requires_grad_(False)
-    x = torch.randn(2, 1, 3)
-    with forward_ad.dual_level():
-        try:
-            tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, torch.ones_like(x)))[0]).tangent
-        except (RuntimeError, NotImplementedError):  # refused, as without the C code
-            return
-    assert tangent is not None and tangent.abs().sum() > 0
-
-
-@needs_c
-@pytest.mark.filterwarnings("ignore")  # a trace warns of every condition on shapes
-def test_traced_layers() -> None:
-    """A trace holds torch's operations; it must not remember a result of the C code, or no result at all."""
-    layer = VariationalLSTM(3, 4).eval()
-    traced = torch.jit.trace(layer, torch.randn(2, 1, 3))
-    x = torch.randn(2, 1, 3)
-    torch.testing.assert_close(traced(x)[0], layer(x)[0])
 
 
 @needs_c

@@ -43,7 +43,7 @@ def test_what_is_in_the_wheel(wheel):
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     modules = {str(file.relative_to(ROOT)) for file in (ROOT / "varrnn").rglob("*.py")}
-    assert modules <= set(names)
+    assert modules | {"varrnn/py.typed"} <= set(names)  # py.typed: type checkers read our annotations
     assert not [name for name in names if not name.startswith(("varrnn/", f"varrnn-{varrnn.__version__}.dist-info/"))]
     assert any(name.endswith("LICENSE") for name in names)
     assert f"Version: {varrnn.__version__}\n" in metadata

@@ -64,6 +64,21 @@ def test_the_model_and_the_random_state_stay_as_they_were(words):
     assert torch.equal(model(words), model(words))  # masks are off again
 
 
+def test_the_mean_of_many_samples_in_low_precision():
+    """A running sum of bfloat16 stands still once a sample is less than half of its last digit."""
+    layer = VariationalLSTM(2, 2, dropout=0.5, dtype=torch.bfloat16)
+    x = torch.ones(2, 1, 2, dtype=torch.bfloat16)
+    ones = mc_predict(layer, x, samples=700, apply=torch.ones_like).mean
+    assert ones.dtype == torch.bfloat16 and (ones == 1).all()
+
+
+def test_classes_have_no_mean(words):
+    classes = mc_predict(Tagger(), words, samples=3, apply=lambda y: y.argmax(-1))
+    assert [one.dtype for one in classes] == 3 * [torch.int64]
+    with pytest.raises(TypeError, match=r"samples of torch\.int64 have no mean.*apply"):
+        _ = classes.mean
+
+
 def test_only_our_masks_are_random(words):
     """nn.Dropout of the user's own model is off, as in eval; without our masks nothing is random."""
     model = Tagger()
@@ -99,8 +114,10 @@ def test_sequence_model_and_other_calls():
     layer = VariationalLSTM(4, 6, dropout=0.5)
     x, state = torch.randn(5, 3, 4), (torch.zeros(1, 3, 6), torch.zeros(1, 3, 6))
     a = mc_predict(layer, (x, state), samples=4, chunk=3).mean
-    b = mc_predict(layer, {"x": x, "hx": state}, samples=4, chunk=3).mean
+    b = mc_predict(layer, {"input": x, "hx": state}, samples=4, chunk=3).mean
     torch.testing.assert_close(a, b)
+    named = mc_predict(Tagger(), {"words": torch.randint(11, (5, 3))}, samples=4, chunk=3)  # by its own model's names
+    assert named.mean.shape == (5, 3, 4)
     packed = mc_predict(layer, pack_sequence([x[:, 0], x[:3, 1]]), samples=2)
     assert packed.mean.shape == (8, 6)
 
@@ -119,10 +136,18 @@ def test_on_a_gpu(words):
 def test_users_mistakes_are_named(words):
     with pytest.raises(ValueError, match="samples=0 must be"):
         mc_predict(Tagger(), words, samples=0)
+    with pytest.raises(ValueError, match="seed=-1 must be a whole number from 0"):
+        mc_predict(Tagger(), words, seed=-1)
+    layer, state = VariationalLSTM(4, 6, batch_first=True, dropout=0.5), (torch.zeros(1, 3, 6),) * 2
+    with pytest.raises(ValueError, match="hx has shapes") as found:  # a state's first axis is that of the layers
+        list(mc_predict(layer, (torch.randn(3, 5, 4), state), samples=5, chunk=2))
+    assert "2 samples side by side" in found.value.__notes__[0] and "chunk=1 always works" in found.value.__notes__[0]
     with pytest.raises(ValueError, match="no layer of varrnn"):
         mc_predict(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match="only layers without dropout"):
         mc_predict(nn.Sequential(WordEmbedding(11, 4), VariationalLSTM(4, 6)), words)
+    with pytest.raises(ValueError, match="only layers without dropout"), pytest.warns(UserWarning, match=r"p_E=0\.5"):
+        mc_predict(VariationalLSTM(4, 6, dropout=Dropout(0.5)), torch.ones(2, 1, 4))  # p_E, which no LSTM applies
     with pytest.raises(ValueError, match="axis 0 of the inputs is not the batch"):
         list(mc_predict(Tagger(last_only=True), words, samples=5, chunk=4, batch_dim=0))
     with pytest.raises(TypeError, match="PackedSequence needs chunk=1"):
@@ -154,6 +179,40 @@ def test_samples_are_never_joined_along_time():
     assert not any(torch.equal(one, other) for one, other in pairwise(found))
 
 
+class Flat(nn.Module):
+    """The layout of torch's word_language_model: rows (t, b) in one axis, which copies of the batch cut apart."""
+
+    def __init__(self, batch_first: bool = False) -> None:
+        super().__init__()
+        self.rnn = VariationalLSTM(4, 6, batch_first=batch_first, dropout=0.5)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.rnn(x)[0].flatten(0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_that_samples_share_are_refused(dtype):
+    x = torch.randn(12, 3, 4, dtype=dtype)
+    with pytest.raises(ValueError, match=r"Flat mixes the rows .* flatten time and batch.* chunk=1"):
+        list(mc_predict(Flat().to(dtype), x, samples=5, chunk=2))
+    with pytest.raises(ValueError, match="LSTM mixes the rows"):
+        list(mc_predict(Flat().to(dtype).rnn, x, samples=5, chunk=2, apply=lambda y: y.flatten(0, 1)))
+    model = Flat(batch_first=True).to(dtype)  # rows (b, t): a copy of the batch stays in one piece
+    samples = list(mc_predict(model, x, samples=5, chunk=2))
+    assert [tuple(one.shape) for one in samples] == 5 * [(36, 6)]
+    assert int(model.calls) == 3  # looking whether rows are shared leaves no trace
+
+
+def test_a_model_that_is_random_by_itself_is_not_taken_for_one_that_shares_rows():
+    class Noisy(Turned):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.rnn(x + torch.randn_like(x))[0]
+
+    assert len(list(mc_predict(Noisy(), torch.randn(12, 3, 4), samples=5, chunk=2))) == 5
+
+
 def test_memory_does_not_grow_with_samples():
     """How many outputs of a model are alive when the next one is made."""
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
@@ -169,6 +228,3 @@ def test_memory_does_not_grow_with_samples():
     layer = VariationalLSTM(2, 2, dropout=0.5)
     uncertainty.classification(mc_predict(layer, torch.ones(3, 1, 2), samples=60, apply=count))
     assert most <= 2
-
-
-# ---- uncertainty -----------------------------------------------------------------------------------------------------

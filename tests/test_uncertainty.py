@@ -91,6 +91,15 @@ def test_half_precision_probabilities_are_probabilities():
         uncertainty.classification([p.to(dtype)])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_equal_samples_of_any_precision_say_nothing_about_the_model(dtype):
+    p = torch.randn(20, 100).softmax(-1).to(dtype)
+    for got in (uncertainty.classification([p] * 3), uncertainty.Classification().add(p.expand(3, -1, -1), 0)):
+        torch.testing.assert_close(got.mean, p.double())
+        torch.testing.assert_close(got.predictive_entropy, got.expected_entropy)
+        assert float(got.mutual_information.max()) < 1e-12
+
+
 def test_mistakes_in_streams():
     with pytest.raises(ValueError, match="no sample"):
         uncertainty.classification([])
@@ -135,6 +144,26 @@ def test_calibration_refuses_logits():
     for measure in (calibration.Reliability().add, calibration.nll, calibration.brier):
         with pytest.raises(ValueError, match="not probabilities"):
             measure(logits, targets)
+
+
+def test_padded_positions_are_refused():
+    """Counted as wrong answers, they would make any model look overconfident."""
+    p, target = torch.randn(10, 4).softmax(-1), torch.randint(4, (10,))
+    for padding in (-100, -1, 4):
+        target[3] = padding
+        for measure in (calibration.Reliability().add, calibration.nll, calibration.brier):
+            with pytest.raises(ValueError, match=rf"targets from .*{padding}.* drop padded positions first"):
+                measure(p, target)
+    real = target < 4
+    assert calibration.Reliability().add(p[real], target[real]).counts.sum() == 9
+    calibration.nll(p[:0], target[:0])
+
+
+def test_one_distribution_alone_and_no_bins():
+    assert calibration.Reliability().add(torch.tensor([0.2, 0.8]), torch.tensor(1)).ece == pytest.approx(0.2)
+    for bins in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match=f"bins={bins} must be a whole number from 1"):
+            calibration.Reliability(bins)
 
 
 def test_nll_and_brier():

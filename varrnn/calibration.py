@@ -18,11 +18,15 @@ class Reliability:
     confidences: Tensor | None = None  # (bins,), summed
     hits: Tensor | None = None  # (bins,), summed
 
+    def __post_init__(self) -> None:
+        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
+            raise ValueError(f"bins={self.bins!r} must be a whole number from 1")
+
     def add(self, probabilities: Tensor, targets: Tensor) -> "Reliability":
         """Class probabilities (..., K) and the true classes (...)."""
         _check(probabilities, targets)
-        confidence, answer = probabilities.flatten(0, -2).max(-1)
-        return self.add_answers(confidence, answer == targets.flatten())
+        confidence, answer = probabilities.max(-1)
+        return self.add_answers(confidence.flatten(), (answer == targets).flatten())
 
     def add_answers(self, confidence: Tensor, correct: Tensor) -> "Reliability":
         """The probability of each answer, and whether it was right."""
@@ -104,3 +108,9 @@ def _check(probabilities: Tensor, targets: Tensor) -> None:
     check_probabilities(probabilities)
     if probabilities.shape[:-1] != targets.shape:
         raise ValueError(f"probabilities {tuple(probabilities.shape)} need one target each, not {tuple(targets.shape)}")
+    classes = probabilities.shape[-1]
+    if bool(((targets < 0) | (targets >= classes)).any()):
+        raise ValueError(
+            f"targets from {int(targets.min())} to {int(targets.max())}, classes from 0 to {classes - 1}: drop padded "
+            "positions first, p[mask], t[mask]"
+        )

@@ -49,13 +49,13 @@ class RNNCell:
 
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
-    candidate_activation: Activation = torch.tanh
+    nonlinearity: Activation = torch.tanh
 
     def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
         """One time step of a simple RNN."""
         (h,) = state
         a = product(x, z.z_x, w.w_ih, w.b_ih, 1) + product(h, z.z_h, w.w_hh, w.b_hh, 1)
-        return (self.candidate_activation(a[0]),)
+        return (self.nonlinearity(a[0]),)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probabilit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ class Dropout:
             value = getattr(self, field.name)
             if field.name.startswith("p_"):
                 check_probability(field.name, value)
+                object.__setattr__(self, field.name, float(value))  # from NumPy's kinds too
             elif not isinstance(value, bool):
                 raise TypeError(f"{field.name}={value!r} must be True or False")
 
@@ -75,7 +77,7 @@ class Dropout:
 
 def check_probability(name: str, value: float) -> None:
     """Refuse what is not a drop probability; p = 1 would drop everything and has no inverse scaling."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r} must be a number in [0, 1): the probability of dropping")
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{name}={value!r} is outside [0, 1): it is the probability of DROPPING a unit")
@@ -92,6 +94,11 @@ class Masks(NamedTuple):
     z_x: Tensor
     z_h: Tensor
     z_c: Tensor
+
+
+def like(weight: Tensor) -> dict[str, Any]:
+    """Where and in what precision the masks of a weight's inputs are made."""
+    return {"device": weight.device, "dtype": weight.dtype}
 
 
 def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
@@ -127,11 +134,10 @@ def sample(
     if dropout.per_step and steps is None:
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
     shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, batch_size)
-    one = ones(**where)
-    z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else one
-    z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else one
+    z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else ones(**where)
+    z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else ones(**where)
     if not dropout.p_c:
-        return Masks(z_x, z_h, one)
+        return Masks(z_x, z_h, ones(**where))
     z_c = bernoulli((shape[0], 1, batch_size, hidden_size), dropout.p_c, generator, **where)
     return Masks(z_x, z_h, scale_cell(z_c, dropout.p_c, cell_scaling))
 
@@ -151,10 +157,10 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
 
 def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Masks:
     """The dropout approximation: every mask replaced by its mean, which is one with inverted scaling."""
-    one = ones(**where)
-    if cell_scaling != "step" or not dropout.p_c:
-        return Masks(one, one, one)
-    return Masks(one, one, torch.cat([one * (1.0 - dropout.p_c), one], dim=1))
+    z_x, z_h, z_c = (ones(**where) for _ in range(3))  # tensors of their own: writing into one leaves the others alone
+    if cell_scaling == "step" and dropout.p_c:
+        z_c = torch.cat([z_c * (1.0 - dropout.p_c), z_c], dim=1)
+    return Masks(z_x, z_h, z_c)
 
 
 class MaskedModule(nn.Module):
@@ -173,9 +179,12 @@ class MaskedModule(nn.Module):
 def mc_dropout(model: nn.Module) -> Iterator[nn.Module]:
     """Keep the masks on in eval (MC dropout): each call inside samples another function from q(omega).
 
-    Only modules of this package change (modules with ``mc_dropout_on``), and they are put back afterwards.
+    Only modules of this package change (modules with ``mc_dropout_on``), and they are put back afterwards; a model
+    without any is refused, since nothing in it would be random.
     """
     before = {module: module.mc_dropout_on for module in model.modules() if isinstance(module, MaskedModule)}
+    if not before:
+        raise ValueError(f"mc_dropout: {type(model).__name__} has no layer of varrnn in it, and no masks to keep on")
     try:
         for module in before:
             module.mc_dropout_on = True

@@ -14,8 +14,14 @@ from varrnn.stack import RecurrentLayers
 class VariationalLSTM(RecurrentLayers):
     """``torch.nn.LSTM`` with masks repeated at all time steps (equations tied-weights-dropout, non-tied-weights).
 
-    ``cell_scaling`` is how Moon's mask on the memory keeps its mean: "read" (h is scaled where it is read), or "step"
-    and "inverted", which show why not. Other activations than torch's run on the reference path.
+    Args beside those of ``torch.nn.LSTM`` (``proj_size`` must stay 0):
+        dropout: a ``Dropout``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers only, it
+            drops the input of EVERY layer, the first included, and the recurrent state.
+        fast: False runs the readable loop, which second derivatives need.
+        cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
+            "inverted", which show why not.
+        gate_activation: "sigmoid" or "hard_sigmoid".
+        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
     """
 
     def __init__(
@@ -36,6 +42,7 @@ class VariationalLSTM(RecurrentLayers):
         gate_activation: str = "sigmoid",
         candidate_activation: str = "tanh",
     ) -> None:
+        """The arguments are those of the class."""
         if proj_size:
             raise ValueError(f"VariationalLSTM: proj_size={proj_size} is not supported; leave it at 0")
         if cell_scaling not in CELL_SCALINGS:
@@ -47,7 +54,16 @@ class VariationalLSTM(RecurrentLayers):
 
 
 class VariationalGRU(RecurrentLayers):
-    """``torch.nn.GRU`` under the same masks. ``reset_after=False`` resets h before its product, as Cho et al. do."""
+    """``torch.nn.GRU`` with masks repeated at all time steps.
+
+    Args beside those of ``torch.nn.GRU``:
+        dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
+            layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
+        fast: False runs the readable loop, which second derivatives need.
+        reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
+        gate_activation: "sigmoid" or "hard_sigmoid".
+        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+    """
 
     def __init__(
         self,
@@ -66,6 +82,7 @@ class VariationalGRU(RecurrentLayers):
         gate_activation: str = "sigmoid",
         candidate_activation: str = "tanh",
     ) -> None:
+        """The arguments are those of the class."""
         gate, candidate = _activations(gate_activation, candidate_activation)
         cell = GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
@@ -73,7 +90,13 @@ class VariationalGRU(RecurrentLayers):
 
 
 class VariationalRNN(RecurrentLayers):
-    """``torch.nn.RNN`` under the same masks. It has one product per step and stays on the reference path."""
+    """``torch.nn.RNN`` with masks repeated at all time steps.
+
+    Args beside those of ``torch.nn.RNN`` (``nonlinearity``: "tanh" or "relu"):
+        dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
+            layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
+        fast: taken for the sake of the others; one product per step always runs in the readable loop.
+    """
 
     def __init__(
         self,
@@ -90,10 +113,11 @@ class VariationalRNN(RecurrentLayers):
         *,
         fast: bool = True,
     ) -> None:
+        """The arguments are those of the class."""
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity={nonlinearity!r}: choose tanh or relu")
         self.nonlinearity = nonlinearity
-        cell = RNNCell(candidate_activation=CANDIDATE_ACTIVATIONS[nonlinearity])
+        cell = RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
 

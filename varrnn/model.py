@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli, is_ones
+from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli, is_ones, like
 from varrnn.embedding import WordEmbedding
 from varrnn.kernels import softmax
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
@@ -41,6 +41,10 @@ class SequenceModel(MaskedModule):
         **layer_options: Any,
     ) -> None:
         super().__init__()
+        if cell not in LAYERS:
+            raise ValueError(f"cell={cell!r}: choose one of {', '.join(LAYERS)}")
+        if layer_options.get("batch_first"):
+            raise ValueError("SequenceModel: batch_first=True is not supported; give words as (T, B)")
         self.dropout, self.last_only = dropout, last_only
         self.embedding = WordEmbedding(num_words, units, dropout.p_E, per_token=word_tokens)
         self.layers = LAYERS[cell](units, units, layers, dropout=dropout.for_layers(), **layer_options)
@@ -92,18 +96,17 @@ class SequenceModel(MaskedModule):
         return ModelMasks(self._one(), self.layers.ones_masks(), self._one())
 
     def _one(self) -> Tensor:
-        return torch.ones(1, 1, 1, device=self.output.weight.device, dtype=self.output.weight.dtype)
+        return torch.ones(1, 1, 1, **like(self.output.weight))
 
     def _output_mask(self, steps: int, batch: int, generator: torch.Generator | None) -> Tensor:
         if not self.dropout.p_y:
             return self._one()
         shape = (steps if self.dropout.per_step else 1, batch, self.output.in_features)
-        where = {"device": self.output.weight.device, "dtype": self.output.weight.dtype}
-        return bernoulli(shape, self.dropout.p_y, generator, **where)
+        return bernoulli(shape, self.dropout.p_y, generator, **like(self.output.weight))
 
 
 def join_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
-    """Samples side by side: the masks of several draws as the rows of one batch. Masks of ones stay shared."""
+    """Samples side by side: the masks of several draws as the rows of one batch. The layers' masks of ones stay."""
 
     def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
         return tensors[0] if is_ones(tensors[0]) else torch.cat(list(tensors), axis)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -9,15 +11,16 @@ from torch import Tensor, nn
 
 from varrnn import seeds
 from varrnn.dropout import Dropout, MaskedModule, mc_dropout
-from varrnn.sequences import Sequences
+from varrnn.joined import apart, batches, find_batch_dim, same, side_by_side
 from varrnn.stack import RecurrentLayers
 
 
 class Prediction:
     """`samples` draws from the approximate predictive distribution, computed when they are asked for.
 
-    Iterating gives the outputs one by one, the same ones every time; ``mean`` adds them up as they come. Nothing keeps
-    more than one chunk of them, so memory does not grow with their number.
+    Iterating gives the outputs one by one, the same ones every time as long as the model's weights stay as they are;
+    ``mean`` adds them up as they come, once, and is kept. Nothing keeps more than one chunk of them, so memory does not
+    grow with their number.
     """
 
     def __init__(self, draw: Callable[[int, int], Any], samples: int, chunk: int) -> None:
@@ -39,14 +42,23 @@ class Prediction:
 
     @property
     def mean(self) -> Tensor:
-        """The MC estimate: the mean over samples."""
+        """The MC estimate: the mean over samples, added up in double precision and given back in their own."""
         if self._mean is None:
             total: Tensor | None = None
             for output in self:
-                total = output.clone() if total is None else total.add_(output)
+                total = wide(output) if total is None else total.add_(output)
+                dtype = output.dtype
             assert total is not None
-            self._mean = total.div_(self.samples)
+            self._mean = total.div_(self.samples).to(dtype)
         return self._mean
+
+
+def wide(output: Tensor) -> Tensor:
+    """A copy to add samples to: a sum of bfloat16 stands still after a few hundred of them."""
+    if not (output.is_floating_point() or output.is_complex()):
+        raise TypeError(f"samples of {output.dtype} have no mean; iterate over them, or let apply give probabilities")
+    widest = torch.float32 if output.device.type == "mps" else torch.float64  # mps has no more
+    return output.to(torch.promote_types(output.dtype, widest), copy=True)
 
 
 def mc_predict(
@@ -65,67 +77,93 @@ def mc_predict(
     the model returns a tuple, its first part is the output. ``apply`` acts on every output before it is averaged: for
     a classifier give the softmax, since the mean of probabilities is meant, not of logits. ``chunk`` samples are
     computed side by side, as more rows of the batch along ``batch_dim`` of the inputs (from the layers' ``batch_first``
-    if not given). The global random state stays as it was; another ``seed`` gives other samples.
+    if not given). The global random state stays as it was; another ``seed`` gives other samples, and so does another
+    ``chunk``, since the masks of a chunk are drawn together.
     """
-    for name, value in (("samples", samples), ("chunk", chunk)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}={value!r} must be a whole number from 1")
+    for name, value, lowest in (("samples", samples, 1), ("chunk", chunk, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
+            raise ValueError(f"{name}={value!r} must be a whole number from {lowest}")
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     if not any(map(drops, masked)):
         why = "only layers without dropout" if masked else "no layer of varrnn in it"
         raise ValueError(f"{type(model).__name__} has {why}: every sample would be the same")
     axis = find_batch_dim(masked) if batch_dim is None and chunk > 1 else batch_dim or 0
-    alone: list[int] = []
+    return Prediction(Passes(model, inputs, axis, apply, seed, masked if chunk > 1 else []).draw, samples, chunk)
+
+
+@dataclass
+class Passes:
+    """Forward passes through a model, of one sample or of several side by side along `axis` of the inputs."""
+
+    model: nn.Module
+    inputs: Any
+    axis: int
+    apply: Callable[[Tensor], Tensor] | None
+    seed: int
+    watched: list[MaskedModule]
+    alone: list[int] = field(default_factory=list)  # the batches of a single sample
+    checked: bool = False
 
     @torch.no_grad()
-    def draw(start: int, count: int) -> Tensor:
-        stream = seeds.mix(seeds.MONTE_CARLO, seed, start)
-        with in_eval(model), mc_dropout(model), seeded(stream), batches(masked if chunk > 1 else []) as seen:
-            output = call(model, side_by_side(inputs, count, axis))
+    def draw(self, start: int, count: int) -> Tensor:
+        """Samples from `start` on, under masks of their own."""
+        if count > 1 and not self.checked:
+            self.check_rows()
+        stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
+        with in_eval(self.model), mc_dropout(self.model), seeded(stream):
+            output = self.run(count)
+        return output if self.apply is None else self.apply(output)
+
+    def run(self, count: int) -> Tensor:
+        """One pass over so many copies of the inputs."""
+        copies = side_by_side(self.inputs, count, self.axis)
+        try:
+            with batches(self.watched) as seen:
+                output = call(self.model, copies)
+        except Exception as error:
+            if count > 1:
+                error.add_note(
+                    f"mc_predict: in a pass of {count} samples side by side, every tensor of the inputs repeated along "
+                    f"its axis {self.axis} (batch_dim=), states too; chunk=1 always works"
+                )
+            raise
         if count == 1:
-            alone[:] = seen
-        elif seen != [count * size for size in alone]:
+            self.alone = seen
+        elif seen != [count * size for size in self.alone]:
             raise ValueError(
-                f"{count} samples side by side reached the layers as batches of {seen}, one as {alone}: axis {axis} of "
-                "the inputs is not the batch; give batch_dim= (chunk=1 always works)"
+                f"{count} samples side by side reached the layers as batches of {seen}, one as {self.alone}: axis "
+                f"{self.axis} of the inputs is not the batch; give batch_dim= (chunk=1 always works)"
             )
         while isinstance(output, tuple | list):  # (output, state), and a PackedSequence begins with its data
             output = output[0]
-        return output if apply is None else apply(output)
+        return output
 
-    return Prediction(draw, samples, chunk)
+    def check_rows(self) -> None:
+        """Two copies of the inputs must give two copies of the output; a wrong cut would mix samples, unseen."""
+        one = self.evaluate(1, seed=0)
+        pair = apart(self.evaluate(2, seed=0), 2, one.shape)
+        repeats = all(same(part, one) for part in pair)
+        if not repeats and same(self.evaluate(1, seed=1), one):  # else it is random in eval too, and tells nothing
+            raise ValueError(
+                f"{type(self.model).__name__} mixes the rows of the batch: two copies of the inputs do not give its "
+                "output twice (does it flatten time and batch?); return (T, B, ...) or use chunk=1"
+            )
+        self.checked = True
+
+    def evaluate(self, count: int, seed: int) -> Tensor:
+        """The dropout approximation. `apply` may move rows too; classes are not compared, for they may be tied."""
+        with in_eval(self.model), buffers_kept(self.model), seeded(seed):
+            output = self.run(count)
+            applied = output if self.apply is None else self.apply(output)
+        return applied if applied.is_floating_point() else output
 
 
 def drops(module: MaskedModule) -> bool:
     """Whether its outputs are random; modules of others are trusted to be."""
+    if isinstance(module, RecurrentLayers):
+        return module.dropout.for_layers().drops  # p_E and p_y are for others to apply
     dropout = getattr(module, "dropout", None)
     return dropout.drops if isinstance(dropout, Dropout) else getattr(module, "p_E", 1.0) > 0
-
-
-@contextmanager
-def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
-    """How many sequences the recurrent layers among these are called with, one number per call."""
-    seen: list[int] = []
-
-    def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        x = given[0] if given else named["x"]
-        seen.append(Sequences.read(x, layer.batch_first, layer.input_size).batch_size)
-
-    layers = [module for module in modules if isinstance(module, RecurrentLayers)]
-    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def find_batch_dim(masked: list[MaskedModule]) -> int:
-    """Where the layers say the batch is; they must agree."""
-    said = {module.batch_first for module in masked if hasattr(module, "batch_first")}
-    if len(said) > 1:
-        raise ValueError("some layers are batch_first and some are not: give batch_dim=0 or 1 (or leave chunk at 1)")
-    return 0 if said == {True} else 1
 
 
 def call(model: nn.Module, inputs: Any) -> Any:
@@ -133,34 +171,6 @@ def call(model: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return model(**inputs)
     return model(*inputs) if type(inputs) in (tuple, list) else model(inputs)
-
-
-def side_by_side(inputs: Any, count: int, dim: int) -> Any:
-    """Repeat every tensor `count` times along the batch, the only axis of lengths and the like."""
-    if count == 1:
-        return inputs
-    if isinstance(inputs, Tensor):
-        return torch.cat([inputs] * count, min(dim, inputs.dim() - 1)) if inputs.dim() else inputs
-    if isinstance(inputs, Mapping):
-        return {name: side_by_side(value, count, dim) for name, value in inputs.items()}
-    if type(inputs) in (tuple, list):
-        return type(inputs)(side_by_side(value, count, dim) for value in inputs)
-    if inputs is None:
-        return None
-    raise TypeError(f"chunk={count} repeats tensors along the batch; {type(inputs).__name__} needs chunk=1")
-
-
-def apart(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, ...]:
-    """Cut a chunk's outputs along the axis that has grown against a single sample."""
-    if count == 1:
-        return (output,)
-    grown = [axis for axis, (before, now) in enumerate(zip(one, output.shape)) if before != now]
-    if output.dim() != len(one) or len(grown) != 1 or output.shape[grown[0]] != count * one[grown[0]]:
-        raise ValueError(
-            f"{count} samples side by side gave {tuple(output.shape)} where one gave {tuple(one)}: is batch_dim "
-            "the batch axis of the inputs? chunk=1 always works"
-        )
-    return output.chunk(count, grown[0])
 
 
 @contextmanager
@@ -185,3 +195,16 @@ def seeded(seed: int) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """A pass that only looks leaves no trace in buffers that passes change."""
+    before = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+    try:
+        yield
+    finally:
+        for module, name, buffer, values in before:
+            module._buffers[name] = buffer
+            if not torch.equal(buffer, values):
+                buffer.copy_(values)

@@ -3,6 +3,7 @@
 import math
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -13,7 +14,18 @@ from varrnn import dropout as rules
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
 from varrnn.kernels import KERNELS
+from varrnn.kernels.followed import exporting, followed
 from varrnn.sequences import Sequences
+
+DEFAULTS = {
+    "num_layers": 1,
+    "bias": True,
+    "batch_first": False,
+    "dropout": Dropout.none(),
+    "bidirectional": False,
+    "fast": True,
+    "cell_scaling": "read",
+}
 
 
 class RecurrentLayers(MaskedModule):
@@ -22,6 +34,8 @@ class RecurrentLayers(MaskedModule):
     In train() each call draws new masks, one per sequence; in eval() the masks are ones (the dropout approximation).
     ``sample_masks`` and ``masks=`` give them into the caller's hands.
     """
+
+    weight_hh_l0: Tensor
 
     def __init__(
         self,
@@ -44,7 +58,7 @@ class RecurrentLayers(MaskedModule):
             raise ValueError(f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}: all from 1")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
-        self.dropout = self._check(dropout)
+        self._dropout = self._check(dropout)
         for index in range(num_layers * self.directions):
             for name, shape in zip(self._names(index), self._shapes(index)):
                 self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -58,12 +72,12 @@ class RecurrentLayers(MaskedModule):
 
     def forward(
         self,
-        x: Tensor | PackedSequence,
+        input: Tensor | PackedSequence,
         hx: Any = None,
         masks: Masks | tuple[Masks, ...] | None = None,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
-        sequences = Sequences.read(x, self.batch_first, self.input_size)
+        sequences = Sequences.read(input, self.batch_first, self.input_size)
         hidden = self._initial(hx, sequences)
         drawn = self._masks(masks, sequences)
         dtype = self._precision(sequences.steps)
@@ -110,20 +124,36 @@ class RecurrentLayers(MaskedModule):
 
     def ones_masks(self) -> tuple[Masks, ...]:
         """The masks of the dropout approximation: ones."""
-        one = rules.approximation(self.dropout, self.cell_scaling, **self._where())
-        return (one,) * (self.num_layers * self.directions)
+        return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
+
+    def _approximation(self) -> Masks:
+        return rules.approximation(self.dropout, self.cell_scaling, **self._where())
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for torch's layers calls it."""
 
     @property
+    def dropout(self) -> Dropout:
+        """The rates; may be set, to a float or a ``Dropout``, as in the constructor."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, dropout: float | Dropout) -> None:
+        self._dropout = self._check(dropout)
+
+    @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer and direction, as torch's layers list them."""
+        return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
 
     def _run(self, x: Tensor, state: State, index: int, masks: Masks, whole: bool) -> State:
         weights = self._weights(index, x.dtype)
         kernel = KERNELS.get(self.cell) if self.fast else None
-        if kernel is None or any(z.requires_grad for z in masks):
+        if kernel is None or exporting() or any(z.requires_grad for z in masks):
             return unroll(self.cell, x, state, weights, masks)
         return kernel(x, state, weights, masks, whole)
 
@@ -150,8 +180,7 @@ class RecurrentLayers(MaskedModule):
         return [(rows, columns), (rows, self.hidden_size), (rows,), (rows,)]
 
     def _where(self) -> dict[str, Any]:
-        weight = self.weight_hh_l0
-        return {"device": weight.device, "dtype": weight.dtype}
+        return rules.like(self.weight_hh_l0)
 
     def _check(self, dropout: float | Dropout) -> Dropout:
         if not isinstance(dropout, Dropout):
@@ -180,14 +209,15 @@ class RecurrentLayers(MaskedModule):
         state = tuple(sequences.read_state(h) for h in given)
         if len(state) != self.cell.states or any(tuple(h.shape) != shape for h in state):
             shapes = [tuple(h.shape) for h in given]
-            raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {self.cell.states} of {shape}")
+            wanted = f"{shape}" if sequences.batched else f"{shape[::2]}, for the input is unbatched"
+            raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {self.cell.states} of {wanted}")
         return state
 
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
         if masks is None:
             if self.masks_on:
                 return self.sample_masks(sequences.batch_size, sequences.steps.shape[0])
-            return self.ones_masks()
+            return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(
@@ -214,9 +244,22 @@ class RecurrentLayers(MaskedModule):
                     f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "
                     f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
                 )
+        if self.cell.states < 2 and not plain(masks.z_c):
+            raise ValueError(f"{type(self).__name__} has no memory to mask: z_c must be ones, or use an LSTM")
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, dropout={self.dropout}"
+        """The sizes, and every option that is not at its default."""
+        options = [(name, getattr(self, name), default) for name, default in DEFAULTS.items()]
+        options += [(field.name, getattr(self.cell, field.name), field.default) for field in fields(self.cell)]
+        named = [f"{name}={getattr(value, '__name__', value)}" for name, value, default in options if value != default]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *named])
+
+
+def plain(z: Tensor) -> bool:
+    """Whether a mask is ones, as far as can be told without making a device wait, or cutting a graph in two."""
+    if z.device.type != "cpu" or torch.compiler.is_compiling() or followed():
+        return True
+    return rules.is_ones(z) or bool((z == 1).all())
 
 
 def autocast_on(device_type: str) -> bool:

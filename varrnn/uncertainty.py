@@ -33,8 +33,8 @@ class Classification:
         assert self.votes is not None and self.entropies is not None
         if p.shape[1:] != self.summed.shape:
             raise ValueError(f"a sample of shape {tuple(p.shape[1:])} after samples of {tuple(self.summed.shape)}")
-        self.summed += p.sum(0)  # a few samples in their own precision, all of them in float64
-        self.entropies += entropy(p).sum(0)
+        self.summed += p.sum(0, dtype=torch.float64)
+        self.entropies += entropy(p.double()).sum(0)  # as the entropy of the mean is: their difference is small
         first = p.argmax(-1).movedim(0, -1)  # (..., S): a class may get several votes at once
         self.votes.scatter_add_(-1, first, torch.ones_like(first, dtype=torch.int32))
         self.samples += len(p)

@@ -15,6 +15,7 @@ from torch import Tensor
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
 from varrnn.kernels import gru_native, native
+from varrnn.kernels.followed import check_gradients
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 
@@ -55,8 +56,7 @@ class GRU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
-        if torch.is_grad_enabled():
-            raise RuntimeError("the fast path has no second derivative (create_graph=True); use fast=False for it")
+        check_gradients("fast=False", dh)
         x, h0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, gates, q = ctx.saved_tensors
         saved = Saved(x, h0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, gates, q, ctx.reset_after)
         return (*backward(saved, dh, ctx.needs_input_grad), None, None, None, None)

@@ -12,6 +12,7 @@ from torch import Tensor
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.kernels import lstm_native, native
+from varrnn.kernels.followed import check_gradients
 from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
 from varrnn.kernels.products import (
     GateGradient,
@@ -67,8 +68,7 @@ class LSTM(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh, dc):  # type: ignore[no-untyped-def]
-        if torch.is_grad_enabled():
-            raise RuntimeError("the fast path has no second derivative (create_graph=True); use fast=False for it")
+        check_gradients("fast=False", dh, dc)
         x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, c, gates = ctx.saved_tensors
         saved = Saved(x, h0, c0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, c, gates)
         return (*backward(saved, dh, dc, ctx.needs_input_grad), None, None, None)

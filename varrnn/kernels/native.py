@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from varrnn.kernels.followed import followed
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (
@@ -45,11 +46,6 @@ def usable(*tensors: Tensor | None) -> bool:
         for t in tensors
     )
     return plain and not followed() and not _switched_off and library() is not None
-
-
-def followed() -> bool:
-    """Tracing and forward-mode differentiation see torch's operations, and would miss what the C code does."""
-    return torch.jit.is_tracing() or getattr(forward_ad, "_current_level", -1) >= 0
 
 
 @contextmanager

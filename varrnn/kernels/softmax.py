@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from varrnn.kernels import native
+from varrnn.kernels.followed import check_gradients
 from varrnn.kernels.layer_native import numbers, pointers
 from varrnn.kernels.uncompiled import uncompiled
 
@@ -65,8 +66,7 @@ class TargetLogProbabilities(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, d_out):  # type: ignore[no-untyped-def]
-        if torch.is_grad_enabled():
-            raise RuntimeError("the fast path has no second derivative (create_graph=True); use cross_entropy for it")
+        check_gradients("cross_entropy", d_out)
         x, weight, targets, logits, norm = ctx.saved_tensors
         code, (rows, size) = native.library(), x.shape
         assert code is not None

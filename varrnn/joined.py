@@ -1,0 +1,74 @@
+"""Samples side by side: one pass over several copies of the inputs, as more rows of the batch."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from varrnn.dropout import MaskedModule
+from varrnn.sequences import Sequences
+from varrnn.stack import RecurrentLayers
+
+
+@contextmanager
+def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
+    """How many sequences the recurrent layers among these are called with, one number per call."""
+    seen: list[int] = []
+
+    def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given_input = given[0] if given else named["input"]
+        seen.append(Sequences.read(given_input, layer.batch_first, layer.input_size).batch_size)
+
+    layers = [module for module in modules if isinstance(module, RecurrentLayers)]
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def find_batch_dim(masked: list[MaskedModule]) -> int:
+    """Where the layers say the batch is; they must agree."""
+    said = {module.batch_first for module in masked if hasattr(module, "batch_first")}
+    if len(said) > 1:
+        raise ValueError("some layers are batch_first and some are not: give batch_dim=0 or 1 (or leave chunk at 1)")
+    return 0 if said == {True} else 1
+
+
+def side_by_side(inputs: Any, count: int, dim: int) -> Any:
+    """Repeat every tensor `count` times along the batch, the only axis of lengths and the like."""
+    if count == 1:
+        return inputs
+    if isinstance(inputs, Tensor):
+        return torch.cat([inputs] * count, min(dim, inputs.dim() - 1)) if inputs.dim() else inputs
+    if isinstance(inputs, Mapping):
+        return {name: side_by_side(value, count, dim) for name, value in inputs.items()}
+    if type(inputs) in (tuple, list):
+        return type(inputs)(side_by_side(value, count, dim) for value in inputs)
+    if inputs is None:
+        return None
+    raise TypeError(f"chunk={count} repeats tensors along the batch; {type(inputs).__name__} needs chunk=1")
+
+
+def apart(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, ...]:
+    """Cut a chunk's outputs along the axis that has grown against a single sample."""
+    if count == 1:
+        return (output,)
+    grown = [axis for axis, (before, now) in enumerate(zip(one, output.shape)) if before != now]
+    if output.dim() != len(one) or len(grown) != 1 or output.shape[grown[0]] != count * one[grown[0]]:
+        raise ValueError(
+            f"{count} samples side by side gave {tuple(output.shape)} where one gave {tuple(one)}: is batch_dim "
+            "the batch axis of the inputs? chunk=1 always works"
+        )
+    return output.chunk(count, grown[0])
+
+
+def same(found: Tensor, wanted: Tensor) -> bool:
+    """Equal but for rounding: a batch of another size is summed in another order."""
+    if not (wanted.is_floating_point() or wanted.is_complex()):
+        return torch.equal(found, wanted)
+    largest = float(wanted.abs().nan_to_num(0, 0, 0).max()) if wanted.numel() else 0.0
+    return torch.allclose(found, wanted, 0, torch.finfo(wanted.dtype).eps ** 0.5 * largest, equal_nan=True)
