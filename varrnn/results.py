@@ -45,8 +45,8 @@ def finished(folder: Path) -> dict[str, Any]:
     """The summary of a finished run, whose parameters can be used."""
     summary = read(folder)
     if summary is None or not is_finished(summary):
-        state = "has not finished" if summary is None else f"is {summary['status']}"
-        raise UserError(f"{folder}: this run {state}; the command that started it goes on")
+        state = "" if summary is None else f" ({summary['status']})"
+        raise UserError(f"{folder}: this run has not finished{state}; the command that started it goes on")
     return summary
 
 
