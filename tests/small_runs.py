@@ -1,4 +1,4 @@
-"""Tiny language-model runs for the tests: a generated text, few units, a second or two each."""
+"""Runs that take a second at most: eight units on a few hundred made-up words."""
 
 import os
 import random
@@ -6,11 +6,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from varrnn import config, runs
+
 ROOT = Path(__file__).resolve().parents[1]
+FILES = ("task=text", "task.train=a", "task.valid=b", "task.test=c")  # short: they are part of the folder's name
+TINY = (*FILES, "size.units=8", "size.layers=1", "optim.epochs=2", "task.steps=5", "task.batch_size=4", "threads=1")
 
 
-def write_texts(folder: Path) -> list[str]:
-    """Three texts with a little structure (each word suggests the next); returns the overrides that use them."""
+def write_texts(folder: Path) -> None:
+    """Texts of twelve words in which each word depends on the one before."""
+    draws = np.random.default_rng(0)
+    for split, length in (("a", 400), ("b", 120), ("c", 100)):
+        ids = np.cumsum(draws.integers(0, 3, length)) % 12
+        (folder / split).write_text(" ".join(f"w{i}" for i in ids) + "\n")
+
+
+def learnable_texts(folder: Path) -> list[str]:
+    """Longer texts of 40 words in which each word suggests the next; returns the overrides that use them."""
     draw = random.Random(0)
     words = [f"w{i}" for i in range(40)]
     overrides = ["task=text"]
@@ -30,14 +44,16 @@ def write_texts(folder: Path) -> list[str]:
     return [*overrides, *small, "threads=1", "progress=false"]
 
 
-def command(overrides: list[str]) -> list[str]:
-    """`python run.py OVERRIDES`."""
-    return [sys.executable, str(ROOT / "run.py"), *overrides]
+def make_run(*overrides: str) -> Path:
+    """Train in this process, in the current folder; returns the run's folder."""
+    write_texts(Path.cwd())
+    made = config.compose([*TINY, *overrides])
+    runs.run(made)
+    return config.run_dir(made)
 
 
-def run(overrides: list[str], **options) -> subprocess.CompletedProcess[str]:
-    """Run it to its end as a user would, in one thread."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | options.pop("env", {})
-    return subprocess.run(
-        command(overrides), capture_output=True, text=True, timeout=300, env=environment, cwd=ROOT, **options
-    )
+def python(script: str, *words: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
+    """`python SCRIPT WORDS` in a folder, the script being one of the project's."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / script), *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

@@ -4,8 +4,8 @@ import itertools
 import re
 
 import pytest
+import small_runs
 
-from tests import small_runs
 from varrnn import config, runs
 from varrnn.errors import UserError
 from varrnn.explain import explain, sentences
@@ -164,7 +164,7 @@ def test_mistakes_get_one_helpful_message(override, expected):
 
 
 def test_a_typo_is_named_even_beside_a_sweep():
-    done = small_runs.run(["launcher=joblib", "seed=1,2", "modle=naive"])
+    done = small_runs.python("run.py", "launcher=joblib", "seed=1,2", "modle=naive")
     assert done.returncode == 1 and done.stderr.startswith("error: modle: there is no such group or option")
 
 
@@ -194,13 +194,13 @@ def test_every_option_has_a_sentence():
 
 
 def test_the_command_line_answers_without_a_traceback():
-    done = small_runs.run(["model=variational_untide"])
+    done = small_runs.python("run.py", "model=variational_untide")
     assert done.returncode == 1 and "Traceback" not in done.stderr + done.stdout
     assert done.stderr.startswith("error: model=variational_untide: allowed are")
 
 
 def test_help_explains_groups_and_keys():
-    done = small_runs.run(["--help"])
+    done = small_runs.python("run.py", "--help")
     assert done.returncode == 0 and "run_dir=null" in done.stdout and "=None" not in done.stdout
     for word in (
         "model=",

@@ -4,12 +4,11 @@ import subprocess
 import sys
 
 import pandas as pd
-
-from tests import small_runs
+import small_runs
 
 
 def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
-    overrides = [*small_runs.write_texts(tmp_path), "optim.epochs=1", f"runs_root={tmp_path / 'runs'}"]
+    overrides = [*small_runs.learnable_texts(tmp_path), "optim.epochs=1", f"runs_root={tmp_path / 'runs'}"]
     command = [sys.executable, "scripts/demo.py", *overrides, "--out", str(tmp_path / "out")]
     done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

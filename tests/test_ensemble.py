@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from tiny import make_run, python
+from small_runs import make_run, python
 
 from varrnn import config, ensemble, mc, runs, tasks
 from varrnn.errors import UserError

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tiny import make_run, python
+from small_runs import make_run, python
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny import ROOT, TINY, python, write_texts
+from small_runs import ROOT, TINY, python, write_texts
 
 from varrnn import checkpoint, config, multirun, sweeps
 from varrnn.config import CONFIGS

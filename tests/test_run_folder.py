@@ -3,10 +3,10 @@
 import json
 
 import pytest
+import small_runs
 import torch
-from tiny import make_run
+from small_runs import make_run
 
-from tests import small_runs
 from varrnn import checkpoint, config, ensemble, publish, results, runs, sweeps
 from varrnn.errors import UserError
 from varrnn.train import Trainer
@@ -14,7 +14,7 @@ from varrnn.train import Trainer
 
 @pytest.fixture
 def tiny(tmp_path):
-    return [*small_runs.write_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
+    return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
 
 
 @pytest.fixture

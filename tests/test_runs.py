@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
+import small_runs
 import torch
 
-from tests import small_runs
 from varrnn import checkpoint, config, results, runs
 from varrnn.errors import UserError
 from varrnn.tasks.language_model import LanguageModelTask
@@ -20,7 +21,7 @@ TIMES = {"seconds", "wps_train", "wps_authors"}
 
 @pytest.fixture
 def tiny(tmp_path):
-    return [*small_runs.write_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
+    return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
 
 
 def numbers(folder) -> dict:
@@ -75,7 +76,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
     kills = 0
     for delay in (0.3, 0.9, 1.7, 0.1, 60):
         running = subprocess.Popen(
-            small_runs.command([*overrides, f"run_dir={folder}"]),
+            [sys.executable, str(small_runs.ROOT / "run.py"), *overrides, f"run_dir={folder}"],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             cwd=small_runs.ROOT,
             stdout=subprocess.DEVNULL,

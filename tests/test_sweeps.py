@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 import yaml
-from tiny import ROOT, make_run, python
+from small_runs import ROOT, make_run, python
 
 from varrnn import config, heat_map, multirun, sweeps
 from varrnn.config import CONFIGS
