@@ -61,7 +61,7 @@ def departures(source: str) -> Iterator[str]:
 def _further(lines: list[str], comment: bool) -> Iterator[str]:
     for line in lines:
         text = line.strip()
-        if not text or text.startswith('"""') or (comment and not text.startswith("#")):
+        if not text or MARK in text or text.startswith('"""') or (comment and not text.startswith("#")):
             return
         yield text.lstrip("# ") if comment else text
         if '"""' in text:

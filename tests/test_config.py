@@ -166,6 +166,9 @@ def test_mistakes_get_one_helpful_message(override, expected):
 def test_a_typo_is_named_even_beside_a_sweep():
     done = small_runs.python("run.py", "launcher=joblib", "seed=1,2", "modle=naive")
     assert done.returncode == 1 and done.stderr.startswith("error: modle: there is no such group or option")
+    for words in ("task=cornell,reviews task.hold_out=0.1", "--config-dir configs model=mine seed=1,2"):
+        done = small_runs.python("run.py", *words.split())
+        assert "several values make a sweep; add -m" in done.stderr, "the other words are right, or not known here"
 
 
 @pytest.mark.parametrize(

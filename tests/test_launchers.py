@@ -76,6 +76,19 @@ def test_ctrl_c_lets_jobs_side_by_side_save(tmp_path):
     assert len(list(tmp_path.rglob("config.yaml"))) == 2  # the third was not begun
 
 
+def test_ctrl_c_lets_a_job_save_beside_an_idle_process(tmp_path):
+    """One job cannot begin, so that its process has nothing to do; the other needs a moment to save 1200 units."""
+    write_texts(tmp_path)
+    words = [word for word in (*TINY, *LONG) if "units" not in word] + ["size.units=1200"]
+    process = started(
+        str(ROOT / "run.py"), "-m", *words, "seed=-1,1", "launcher=joblib", "hydra.launcher.n_jobs=2", folder=tmp_path
+    )
+    folder = tmp_path / config.run_dir(config.compose(words))
+    said = interrupted(process, [folder / "log.csv"])
+    assert process.returncode == 130 and f"stopped and saved in {folder.relative_to(tmp_path)}" in said
+    assert not list(folder.glob(".*.part"))
+
+
 SLOW = """\
 import pathlib, signal, time
 signal.signal(signal.SIGINT, lambda *_: (time.sleep(1), pathlib.Path("saved").touch(), exit(3)))

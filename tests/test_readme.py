@@ -63,8 +63,14 @@ def f():
     y = 2
     # Differs: of a
     # comment
+    # Differs: and another
 '''
-    assert list(DEPARTURES["departures"](python)) == ["the paper does not say.", "because", "of a comment"]
+    assert list(DEPARTURES["departures"](python)) == [
+        "the paper does not say.",
+        "because",
+        "of a comment",
+        "and another",
+    ]
     assert list(DEPARTURES["departures"]('"""A. Differs: one line."""\nx = 1\n')) == ["one line."]
 
 

@@ -50,6 +50,13 @@ def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path) -> None:
     record_places.refuse_other(as_record(Path(), content(DEFAULT, epochs=30)), path)
 
 
+def test_an_unstable_run_does_not_replace_a_finished_one(tmp_path) -> None:
+    path = write(tmp_path, "default", DEFAULT)
+    unstable = content(DEFAULT, epochs=25) | {"status": "unstable", "metrics": {}}
+    with pytest.raises(UserError, match="is of a finished run, this one is unstable"):
+        record_places.refuse_other(as_record(Path(), unstable), path)
+
+
 def test_a_record_with_mc_is_not_replaced_by_one_without(tmp_path) -> None:
     path = write(tmp_path, "default", DEFAULT)
     sampled, plain = content(DEFAULT), content(DEFAULT)

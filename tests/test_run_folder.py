@@ -1,6 +1,7 @@
 """What lies in a run's folder: damaged or missing files, a run that goes on, mistakes that cost nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import small_runs
@@ -54,6 +55,13 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
     with pytest.raises(UserError, match="device=meta: allowed are auto, cpu, cuda and cuda:N"):
         runs.run(asked, run)
     assert not (run / "error.txt").exists() and not sweeps.unfinished(run)
+    before = (run / "config.yaml").read_text()
+    for change in ({"path": "nonsense"}, {"train": "nowhere"}):
+        wrong = config.load_run(run)
+        wrong.optim.epochs, wrong.task = 5, replace(wrong.task, **change)
+        with pytest.raises(UserError, match=r"nonsense: task=text does not read it|nowhere"):
+            runs.run(wrong, run)
+    assert (run / "config.yaml").read_text() == before and results.finished(run)["metrics"]["epochs"] == 2
     (run / "summary.json").unlink()
     with pytest.raises(UserError, match="device=meta"):
         runs.run(asked, run)
@@ -73,12 +81,13 @@ def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run
     file = run / "checkpoint.pt"
     for content in ({}, {"model": {"nothing": torch.zeros(1)}}, [1]):
         torch.save(content, file)
-        with pytest.raises(UserError, match=r"damaged .*; remove it and summary\.json, if that is there"):
+        with pytest.raises(UserError, match=r"damaged .*; remove checkpoint\.pt, best\.pt and summary\.json"):
             runs.run(asked, run)
     file.unlink()
-    with pytest.raises(UserError, match=r"is missing; remove summary\.json beside it to train this run again"):
+    with pytest.raises(UserError, match=r"checkpoint\.pt: is missing; remove .* to train this run again"):
         runs.run(asked, run)
-    (run / "summary.json").unlink()
+    for name in ("best.pt", "summary.json"):
+        (run / name).unlink()
     assert runs.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice leads somewhere
 
 
@@ -86,7 +95,7 @@ def test_a_damaged_mc_file_costs_its_samples_only(run):
     asked = config.load_run(run)
     asked.mc.samples = 2
     torch.save({"done": 3}, run / "mc.pt")
-    with pytest.raises(UserError, match=r"mc\.pt: not a checkpoint .*\(KeyError\); remove it to start again"):
+    with pytest.raises(UserError, match=r"mc\.pt: not a checkpoint .*\(KeyError\); remove it to sample again"):
         runs.run(asked, run)
     assert json.loads((run / "summary.json").read_text())["status"] == "finished"
 

@@ -15,6 +15,8 @@ import torch
 
 from varrnn.errors import UserError
 
+AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
+
 
 @contextmanager
 def replacing(file: Path) -> Iterator[Path]:
@@ -57,7 +59,7 @@ def save(state: dict[str, Any], file: Path) -> None:
 def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a checkpoint; nothing in it is ever executed."""
     if not file.is_file():
-        raise UserError(f"{file}: is missing; remove summary.json beside it to train this run again")
+        raise UserError(f"{file}: is missing; {AGAIN}")
     try:
         return torch.load(file, map_location=device, weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
@@ -80,10 +82,8 @@ def readable(file: Path) -> Iterator[None]:
 
 
 def damaged(file: Path, error: Exception) -> UserError:
-    also = "" if file.name == "mc.pt" else " and summary.json, if that is there,"
-    return UserError(
-        f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); remove it{also} to start again"
-    )
+    hint = "remove it to sample again" if file.name == "mc.pt" else AGAIN
+    return UserError(f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); {hint}")
 
 
 @contextmanager

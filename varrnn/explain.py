@@ -57,8 +57,11 @@ def explain(error: Exception) -> str:
 
 def _other_mistake(words: list[str]) -> str:
     """What is wrong with the words that are no sweep: Hydra complains about the several values of another one first."""
+    if any(word.startswith(("--config", "-c")) for word in words):  # choices that are not known here
+        return ""
+    values = [word.split(",")[0] for word in words if "=" in word and not word.startswith(("-", "hydra"))]
     try:
-        compose([word for word in words if "=" in word and "," not in word and not word.startswith(("-", "hydra"))])
+        compose([word for word in values if not re.search(r"""[\[{('"]""", word)])
     except (UserError, HydraException, OmegaConfBaseException) as error:
         return explain(error)
     return ""

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -32,8 +31,10 @@ from varrnn import config as configs
 from varrnn.errors import UserError
 from varrnn.interrupt import Stopped
 from varrnn.schema import Config
+from varrnn.sweep_plan import points, unfit
 
 LAST_LINES = 5
+STOP = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
 NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
@@ -56,7 +57,6 @@ class Sweep(Callback):
     """Called by Hydra in the process that starts a sweep (config.yaml names it)."""
 
     folder: Path | None = None  # of the sweep under way
-    stopped = False  # by a Ctrl-C, while other processes carry it out
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
@@ -64,40 +64,33 @@ class Sweep(Callback):
             sys.exit(f"error: run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
         if wrong := unfit(config):
             sys.exit(f"error: {wrong}")
-        if config.hydra.launcher.get("n_jobs") == 0:
-            with read_write(config.hydra), open_dict(config.hydra):
-                config.hydra.launcher.n_jobs = side_by_side(config.device)
-        if config.hydra.launcher.get("n_jobs", 1) != 1:
-            signal.signal(signal.SIGINT, self.wait_for_jobs)
         Sweep.folder = Path(config.hydra.sweep.dir)
+        wanted = config.hydra.launcher.get("n_jobs")
+        if wanted is None:
+            return
+        with read_write(config.hydra), open_dict(config.hydra):  # a process without a job would not live through Ctrl-C
+            jobs = min(wanted or side_by_side(config.device), points(config))
+            config.hydra.launcher.n_jobs = jobs
+        if jobs != 1:
+            signal.signal(signal.SIGINT, self.wait_for_jobs)
 
     @staticmethod
     def wait_for_jobs(*_: Any) -> None:
         """The first Ctrl-C reaches the jobs too, which save and end; joblib would kill them in the middle of that."""
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
-        Sweep.stopped = True
+        if Sweep.folder is not None:
+            stop(Sweep.folder)
 
 
-def unfit(config: DictConfig) -> str | None:
-    """Why the grid of a file in configs/sweep is none for a model: it would give it dropout where it has none."""
-    sweep = config.hydra.runtime.choices.get("sweep")
-    file = configs.CONFIGS / "sweep" / f"{sweep}.yaml"
-    ties = yaml.safe_load(file.read_text()).get("model", {}) if file.is_file() else {}  # p_E: ${.p_U}
-    touched = [key.removeprefix("model.") for key in config.hydra.sweeper.get("params") or {} if "model.p_" in key]
-    for name in chosen_models(config):
-        own = configs.compose([f"model={name}"]).model
-        for rate in (*touched, *ties):
-            if not getattr(own, rate):
-                return f"sweep={sweep} varies model.{rate}, which model={name} does not have; choose another one"
-    return None
+def stop(folder: Path) -> None:
+    """Tell all processes of a sweep that no further job begins."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / STOP).touch()
 
 
-def chosen_models(config: DictConfig) -> list[str]:
-    """The model of a sweep, or those of `model=naive,moon`; not those of someone's own --config-dir."""
-    words = [word.removeprefix("model=") for word in config.hydra.overrides.task if word.startswith("model=")]
-    names = words[-1].split(",") if words else [config.model.name]
-    known = {file.stem for file in (configs.CONFIGS / "model").glob("*.yaml")}
-    return [name for name in names if name in known]
+def stopped() -> bool:
+    """Has somebody stopped the sweep of this process?"""
+    return Sweep.folder is not None and (Sweep.folder / STOP).exists()
 
 
 def side_by_side(device: str) -> int:
@@ -123,23 +116,29 @@ def job(composed: DictConfig) -> None:
     """One run of a sweep. Whatever goes wrong is noted in the sweep's folder, for `reported` to show."""
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
+    several = hydra.runtime.choices["hydra/launcher"] == "joblib" and Sweep.folder is None  # in a process of its own
     config = None
-    if Sweep.stopped:  # in this process, by an earlier job
-        return
+    if several:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if (folder / STOP).exists():
+            return
     try:
         config = configs.to_config(composed)
         with share(config, hydra, folder) as mine:
             runs.run(mine)
-    except KeyboardInterrupt as stop:
-        if hydra.runtime.choices["hydra/launcher"] != "joblib" or hydra.launcher.n_jobs == 1:
+    except KeyboardInterrupt as asked:
+        if not several:
             raise
-        print(stop, file=sys.stderr, flush=True)
-        Sweep.stopped = True  # an exception would make joblib kill the other jobs before they have saved
+        print(asked, file=sys.stderr, flush=True)
+        stop(folder)  # an exception would make joblib kill the other jobs before they have saved
     except Exception as error:
         failure = failed(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
+    finally:
+        if several:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
@@ -228,17 +227,17 @@ def spell(value: Any) -> str:
 def reported() -> Iterator[None]:
     """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
     require_plugin(sys.argv[1:])
-    Sweep.folder, Sweep.stopped = None, False
+    Sweep.folder = None
     try:
         yield
-        if Sweep.stopped:
+        if stopped():
             raise KeyboardInterrupt
-    except KeyboardInterrupt as stop:
-        if Sweep.folder is not None and not isinstance(stop, Stopped):  # which says so itself
+    except KeyboardInterrupt as asked:
+        if Sweep.folder is not None and not isinstance(asked, Stopped):  # which says so itself
             print(STOPPED, file=sys.stderr)
         raise
     except Exception as error:
-        if Sweep.stopped:  # a process that had no job to save was simply ended
+        if stopped():  # a process that had no job to save was simply ended
             print(STOPPED, file=sys.stderr)
             raise KeyboardInterrupt from error
         if Sweep.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):

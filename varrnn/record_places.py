@@ -49,6 +49,8 @@ def refuse_other(record: Record, path: Path) -> None:
             f"{here} here); "
             "`python scripts/publish.py --tidy` puts every record where it belongs"
         )
+    if old.status == "finished" and record.status != "finished":
+        raise UserError(f"{path} is of a finished run, this one is {record.status}; remove that record to replace it")
     samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
     if old.epochs == record.epochs and samples < before:
         raise UserError(f"{path} has MC dropout with more samples than this run; remove that record to replace it")

@@ -50,9 +50,10 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     if ended is not None and results.is_finished(ended):
         config, goes_on = horizon(config, ended)
     if ended is not None and results.is_finished(ended) and not goes_on and mc_done(ended, config):
-        print(f"finished already: {folder}\n{describe(ended)}")
+        print(f"finished already: {folder}\n{describe(ended, config)}")
         return ended
-    configs.save(config, folder / "config.yaml")
+    if not (folder / "config.yaml").is_file():
+        configs.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
         task = tasks.build(config, device)
@@ -62,9 +63,10 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
             bar.line(f"run: {folder}")
             if ended is not None and goes_on:  # its numbers are no longer those of the checkpoint
                 results.write(folder, ended | {"status": results.GOING_ON})
+            configs.save(config, folder / "config.yaml")
             ended = train(task, model, config, folder, bar, device)
         ended = add_mc(ended, task, model, config, folder, bar)
-        print(describe(ended))
+        print(describe(ended, config))
         bar.leave_if_asked()
     return ended
 
@@ -233,10 +235,10 @@ def add_mc(
     return summary
 
 
-def describe(summary: dict[str, Any]) -> str:
+def describe(summary: dict[str, Any], config: Config) -> str:
     """The final numbers in a few lines."""
     shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
-    if summary["config"]["task"].get("headline") == "authors" and "valid_ppl_authors" in shown:
+    if getattr(config.task, "headline", "") == "authors" and "valid_ppl_authors" in shown:
         shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
     return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
 

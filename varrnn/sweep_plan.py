@@ -1,0 +1,38 @@
+"""What a sweep is going to do, looked at before it begins."""
+
+import math
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
+
+from varrnn import config as configs
+
+
+def points(config: DictConfig) -> int:
+    """How many runs a sweep has."""
+    given = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+    words = OverridesParser.create().parse_overrides([*given, *config.hydra.overrides.task])
+    return math.prod(len(list(word.sweep_string_iterator())) for word in words if word.is_sweep_override())
+
+
+def unfit(config: DictConfig) -> str | None:
+    """Why the grid of a file in configs/sweep is none for a model: it would give it dropout where it has none."""
+    sweep = config.hydra.runtime.choices.get("sweep")
+    file = configs.CONFIGS / "sweep" / f"{sweep}.yaml"
+    ties = yaml.safe_load(file.read_text()).get("model", {}) if file.is_file() else {}  # p_E: ${.p_U}
+    touched = [key.removeprefix("model.") for key in config.hydra.sweeper.get("params") or {} if "model.p_" in key]
+    for name in chosen_models(config):
+        own = configs.compose([f"model={name}"]).model
+        for rate in (*touched, *ties):
+            if not getattr(own, rate):
+                return f"sweep={sweep} varies model.{rate}, which model={name} does not have; change one of them"
+    return None
+
+
+def chosen_models(config: DictConfig) -> list[str]:
+    """The model of a sweep, or those of `model=naive,moon`; not those of someone's own --config-dir."""
+    words = [word.removeprefix("model=") for word in config.hydra.overrides.task if word.startswith("model=")]
+    names = words[-1].split(",") if words else [config.model.name]
+    known = {file.stem for file in (configs.CONFIGS / "model").glob("*.yaml")}
+    return [name for name in names if name in known]
