@@ -61,7 +61,10 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
         wrong.optim.epochs, wrong.task = 5, replace(wrong.task, **change)
         with pytest.raises(UserError, match=r"nonsense: task=text does not read it|nowhere"):
             runs.run(wrong, run)
-    assert (run / "config.yaml").read_text() == before and results.finished(run)["metrics"]["epochs"] == 2
+    assert (run / "config.yaml").read_text() == before  # what asks for more samples does change it
+    more = config.load_run(run, ["mc.samples=3"])
+    runs.run(more, run)
+    assert config.load_run(run).mc.samples == 3 and results.finished(run)["metrics"]["epochs"] == 2
     (run / "summary.json").unlink()
     with pytest.raises(UserError, match="device=meta"):
         runs.run(asked, run)

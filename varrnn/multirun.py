@@ -118,11 +118,11 @@ def job(composed: DictConfig) -> None:
     folder = Path(hydra.runtime.output_dir)
     several = hydra.runtime.choices["hydra/launcher"] == "joblib" and Sweep.folder is None  # in a process of its own
     config = None
-    if several:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if (folder / STOP).exists():
-            return
     try:
+        if several:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if (folder / STOP).exists():
+                return
         config = configs.to_config(composed)
         with share(config, hydra, folder) as mine:
             runs.run(mine)

@@ -59,11 +59,11 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         task = tasks.build(config, device)
         check_task(task, config, folder, ended)
         model = task.model(config)
+        if ended is not None and goes_on:  # from now on its numbers are not those of the checkpoint
+            results.write(folder, ended | {"status": results.GOING_ON})
+        configs.save(config, folder / "config.yaml")
         if ended is None or goes_on or not results.is_finished(ended):
             bar.line(f"run: {folder}")
-            if ended is not None and goes_on:  # its numbers are no longer those of the checkpoint
-                results.write(folder, ended | {"status": results.GOING_ON})
-            configs.save(config, folder / "config.yaml")
             ended = train(task, model, config, folder, bar, device)
         ended = add_mc(ended, task, model, config, folder, bar)
         print(describe(ended, config))
