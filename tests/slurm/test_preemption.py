@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import ROOT, TINY, python, write_texts
+from small_runs import ROOT, TINY, python, write_texts
 
 from varrnn import checkpoint, config, records, results, runs
 
