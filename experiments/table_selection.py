@@ -64,15 +64,16 @@ def scores(group: Group) -> dict[int, float]:
 def table(records: Records) -> Table:
     rows = []
     for (model, cell), points in groups(records).items():
-        best = lowest({setting: scores(group) for setting, group in points.items() if setting[0] == USUAL})
-        usual = [group for setting, group in points.items() if setting[0] == USUAL]
-        at = shared_epochs(usual, (column(usual[0].records[0]),)) if usual else None
+        usual = {setting: group for setting, group in points.items() if setting[0] == USUAL}
+        best = lowest({setting: scores(group) for setting, group in usual.items()})
+        at = shared_epochs(usual.values(), (column(next(iter(usual.values())).records[0]),)) if usual else None
         for setting, group in points.items():
             mark = "**" if setting == best else ""
-            curve = group.curve(column(group.records[0]))
+            measured = column(group.records[0])
+            curve = group.curve(measured)
             reached = f"{curve.mean.min():.4f} ({curve.epochs[curve.mean.argmin()]})" if len(curve.epochs) else DASH
             masks, rates = setting
-            shared = f"{mean_of(group, final, column(group.records[0]), at):.4f}"
+            shared = f"{mean_of(group, final, measured, at):.4f}"
             error = float(np.mean([*scores(group).values()] or [np.inf]))
             cells = [VARIANTS[model].label, cell, *(f"{value:g}" for value in rates), masks]
             rows.append([*cells, f"{mark}{error:.4f}{mark}", reached, str(group.epochs), seeds_cell(group), shared])

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import small_runs
 import torch
 
 from varrnn import Dropout
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if "data" in item.keywords and not os.environ.get("VARRNN_DATA"):
             item.add_marker(no_data)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """The overrides of a run that takes a second, on texts from which something can be learnt."""
+    return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
 
 
 @pytest.fixture(autouse=True)

@@ -4,18 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-import small_runs
 import torch
 from small_runs import make_run
 
 from varrnn import checkpoint, config, ensemble, publish, results, runs, sweeps
 from varrnn.errors import UserError
 from varrnn.train import Trainer
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
 
 
 @pytest.fixture

@@ -19,11 +19,6 @@ from varrnn.train import Trainer
 TIMES = {"seconds", "wps_train", "wps_authors"}
 
 
-@pytest.fixture
-def tiny(tmp_path):
-    return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
-
-
 def numbers(folder) -> dict:
     """Everything a run computed, times left out."""
     summary = results.read(folder)

@@ -1,13 +1,12 @@
 """A run's folder: written atomically, locked against a second start, refused when the config has changed."""
 
-import contextlib
 import errno
 import fcntl
 import hashlib
 import os
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def replacing(file: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         temporary.replace(file)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # a disk that has become read-only
+        with suppress(OSError):  # a disk that has become read-only
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise unwritable(file, error) from error

@@ -11,7 +11,9 @@ from typing import Any
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from varrnn import checkpoint, schema
 from varrnn.errors import UserError
@@ -45,6 +47,7 @@ AT_LEAST = {
     "seed": 0,
 }
 HORIZON = "optim.epochs"
+NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
 LONGEST = 200  # bytes of a folder's name; file systems stop at 255
 RATES = ("p_W", "p_U", "p_c", "p_E", "p_y")  # those that others follow come first
 

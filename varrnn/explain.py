@@ -12,8 +12,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from varrnn.config import CONFIGS, compose, leaves, nearest
-from varrnn.errors import UserError
+from varrnn.config import CONFIGS, NOT_COMPOSED, compose, leaves, nearest
 from varrnn.interrupt import Stopped
 from varrnn.schema import TASKS, Config
 
@@ -30,7 +29,7 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(128 + stopped.signum)
     except KeyboardInterrupt:
         sys.exit(130)
-    except (UserError, HydraException, OmegaConfBaseException, YAMLError, OSError) as error:
+    except (*NOT_COMPOSED, YAMLError, OSError) as error:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
 
@@ -62,7 +61,7 @@ def _other_mistake(words: list[str]) -> str:
     values = [word.split(",")[0] for word in words if "=" in word and not word.startswith(("-", "hydra"))]
     try:
         compose([word for word in values if not re.search(r"""[\[{('"]""", word)])
-    except (UserError, HydraException, OmegaConfBaseException) as error:
+    except NOT_COMPOSED as error:
         return explain(error)
     return ""
 

@@ -25,15 +25,14 @@ def carried_out(words: Sequence[str], folder: Path) -> int:
     `subprocess.run` would kill it after a quarter of a second.
     """
     child, stopped = subprocess.Popen(words, cwd=folder), False
-    while True:
+    while child.returncode is None:
         try:
-            status = child.wait()
-            break
+            child.wait()
         except KeyboardInterrupt:
             stopped = True
     if stopped:
         raise KeyboardInterrupt
-    return status
+    return child.returncode
 
 
 class Interrupts:

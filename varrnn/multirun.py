@@ -20,11 +20,9 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
 
 from varrnn import checkpoint, runs
 from varrnn import config as configs
@@ -37,7 +35,6 @@ LAST_LINES = 5
 STOP = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
-NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
 NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
 
 
@@ -201,7 +198,7 @@ def command(config: Config) -> str:
     chosen = [f"{group}={name}" for group, name in configs.choices(config).items()]
     try:
         base, mine = configs.leaves(configs.compose(chosen)), configs.leaves(config)
-    except NOT_COMPOSED:  # files outside configs/, which the run does not remember
+    except configs.NOT_COMPOSED:  # files outside configs/, which the run does not remember
         return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
     differs = [f"{key}={spell(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]]
     words = [*chosen, *differs, f"seed={config.seed}"]

@@ -9,9 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import HydraException
-
-from varrnn.config import HORIZON, relative_dir
+from varrnn.config import NOT_COMPOSED, relative_dir
 from varrnn.errors import UserError
 from varrnn.identity import identify
 from varrnn.records import NO_PART_OF_A_RUN, RECORDS, Record, load, read
@@ -26,15 +24,11 @@ def _differs(record: Record) -> dict[str, Any]:
     """The options that differ from the defaults of the record's choices."""
     try:
         usual = identify(tuple(f"{group}={name}" for group, name in record.choices.items())).options
-    except HydraException:  # a choice of someone's own --config-dir: what its defaults were is what the run says
+    except NOT_COMPOSED:  # a choice of someone's own --config-dir: what its defaults were is what the run says
         return dict(record.diff)
     mine = record.options
     compared = (key for key in usual if key in mine and key not in NO_PART_OF_A_RUN)
     return {key: mine[key] for key in compared if mine[key] != usual[key]}
-
-
-def _but_horizon(record: Record) -> dict[str, Any]:
-    return {key: value for key, value in _differs(record).items() if key != HORIZON}
 
 
 def refuse_other(record: Record, path: Path) -> None:
@@ -42,11 +36,9 @@ def refuse_other(record: Record, path: Path) -> None:
     if not path.is_file():
         return
     old = read(path)
-    here, there = _but_horizon(record), _but_horizon(old)
-    if here != there:
+    if place(old) != place(record):
         raise UserError(
-            f"{path} is the record of another run, made when a default was another one ({there} there, "
-            f"{here} here); "
+            f"{path} is the record of another run, which a changed default has moved to {place(old)}; "
             "`python scripts/publish.py --tidy` puts every record where it belongs"
         )
     if old.status == "finished" and record.status != "finished":

@@ -52,7 +52,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     if ended is not None and results.is_finished(ended) and not goes_on and mc_done(ended, config):
         print(f"finished already: {folder}\n{describe(ended, config)}")
         return ended
-    if not (folder / "config.yaml").is_file():
+    if not (folder / "config.yaml").is_file():  # so that a run that cannot begin is listed with its command
         configs.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:

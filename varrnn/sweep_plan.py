@@ -22,6 +22,8 @@ def unfit(config: DictConfig) -> str | None:
     file = configs.CONFIGS / "sweep" / f"{sweep}.yaml"
     ties = yaml.safe_load(file.read_text()).get("model", {}) if file.is_file() else {}  # p_E: ${.p_U}
     touched = [key.removeprefix("model.") for key in config.hydra.sweeper.get("params") or {} if "model.p_" in key]
+    if not (touched or ties):
+        return None
     for name in chosen_models(config):
         own = configs.compose([f"model={name}"]).model
         for rate in (*touched, *ties):

@@ -170,7 +170,7 @@ def followers(grid: Grid, axis: tuple[str, ...]) -> set[str]:
     for key in axis if len(axis) > 1 else ():
         try:
             composed = configs.leaves(configs.compose([*_choices(grid), f"{key}={PROBE}"]))
-        except multirun.NOT_COMPOSED:  # then every option is named, which is right if longer
+        except configs.NOT_COMPOSED:  # then every option is named, which is right if longer
             return set()
         found |= {other for other in axis if other != key and composed.get(other) == PROBE}
     return found
@@ -205,7 +205,7 @@ def known(grid: Grid) -> bool:
     """Are its choices in configs/?"""
     try:
         configs.compose(_choices(grid))
-    except multirun.NOT_COMPOSED:
+    except configs.NOT_COMPOSED:
         return False
     return True
 
@@ -228,7 +228,7 @@ def unfinished(folder: Path) -> list[Unfinished]:
             if results.is_finished(ended):
                 continue
             lines, again = last_lines(run), multirun.command(configs.load_run(run))
-        except (*multirun.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
+        except (*configs.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
             ended, lines, again = None, str(error).splitlines()[:1], "the same command as before"
         found.append(Unfinished(_status(run, ended), multirun.Failure(str(run), lines, again)))
     return found
