@@ -1,6 +1,8 @@
 """Figure 2: medium model, validation perplexity without learning-rate decay.
 
 Differs: the paper says that the decay was "reduced" and not by how much; the authors' first scripts used none, as here.
+
+Differs: figure 2 does not say whether its Variational LSTM is tied or untied; here it is untied.
 """
 
 from pathlib import Path

@@ -34,6 +34,7 @@ et al. is copied from their article. "unstable" counts discarded runs."""
 def row_cells(records: Records, size: str, row: Row) -> list[str]:
     """One row: paper, ours, difference."""
     group = records.group(language_model(size, row.model))
+    group = group.sampled() if row.mc else group
     test = "test_ppl_mc" if row.mc else "test_ppl"
     valid = [DASH] * 4 if row.mc else _valid_cells(group, row)
     corrected = [value for value in (row.corrected_valid, row.corrected_test) if value is not None]

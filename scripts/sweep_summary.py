@@ -4,8 +4,8 @@
     python scripts/sweep_summary.py results/records    # published records
     python scripts/sweep_summary.py --over optim.lr    # a sweep over something else than rates and weight decay
 
-Grid points are ranked by their validation value (mean over seeds), never by the test set. The exit status is 1 when a
-run has failed or was stopped.
+Grid points are ranked by their validation value (mean over the seeds that all have), never by the test set. The exit
+status is 1 when a run has failed or was stopped.
 """
 
 import argparse

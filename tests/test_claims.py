@@ -65,6 +65,13 @@ def test_three_paired_seeds_are_needed_for_c13(records_of) -> None:
     assert judge(BY_ID["C12"], records).status == REPRODUCED
 
 
+def test_an_analogue_counts_paired_seeds_too(records_of) -> None:
+    contents = synthetic.table1_records("large", at="small")
+    for content in contents:
+        content["seed"] += 2 if content["choices"]["model"] == "variational_tied" else 0
+    assert "n=1, indicative" in judge(BY_ID["C13"], records_of(contents)).analogue
+
+
 def test_nothing_run_names_the_command() -> None:
     verdict = judge(BY_ID["C16"], Records())
     assert verdict.status == NOT_RUN and verdict.agrees is None

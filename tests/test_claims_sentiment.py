@@ -1,5 +1,7 @@
 """Claims about sentiment analysis, on synthetic curves shaped as the paper tells it, and on curves that are not."""
 
+import itertools
+
 import numpy as np
 import pytest
 import synthetic_records as synthetic
@@ -104,6 +106,35 @@ def test_models_are_compared_at_the_shorter_horizon(records_of) -> None:
     assert judge(BY_ID["C26"], records_of(contents)).status == REPRODUCED
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_a_limit_that_is_met_exactly_is_met(records_of, order: tuple[int, ...]) -> None:
+    """One swap of neighbours among four weight decays is a rank correlation of -.8, whatever rounding makes of it."""
+    ends = dict(zip(BY_ID["C36"].needs, (0.18 - 0.01 * place for place in order)))
+    records = records_of(of("C36", lambda role, epoch, _: {"test_rmse_mc": [ends[role]] * len(epoch)}))
+    enough = sum((rank - place) ** 2 for rank, place in enumerate(order)) <= 2
+    assert judge(BY_ID["C36"], records).status == (REPRODUCED if enough else NOT_REPRODUCED)
+
+
+def test_one_swap_among_four_settings_is_a_kendall_of_two_thirds(records_of) -> None:
+    for swaps, status in ((1, REPRODUCED), (2, NOT_REPRODUCED)):
+        mc = dict(zip(BY_ID["C40"].needs, (0.150, 0.151, 0.155, 0.156)))
+        plain = dict(zip(mc, (0.151, 0.150, *((0.155, 0.156) if swaps == 1 else (0.156, 0.155)))))
+        curves = of("C40", lambda role, epoch, _, mc=mc, plain=plain: {
+            "test_rmse_mc": [mc[role]] * len(epoch), "test_rmse": [plain[role]] * len(epoch)})  # fmt: skip
+        assert judge(BY_ID["C40"], records_of(curves)).status == status
+
+
+def test_c32_needs_a_fall_a_rise_and_a_fall(records_of) -> None:
+    shapes = {
+        "rises, then falls": lambda e: 0.16 + 0.01 * (e > 20) - 0.02 * (e > 60),
+        "falls, then rises": lambda e: 0.16 - 0.01 * (e > 20) + 0.02 * (e > 60),
+        "falls, rises, falls": lambda e: 0.16 - 0.01 * (e > 20) + 0.02 * (e > 60) - 0.005 * (e > 80),
+    }
+    verdicts = {name: judge(BY_ID["C32"], records_of(of("C32", lambda role, epoch, _, shape=shape: {
+        "test_rmse": shape(epoch).tolist()}))).status for name, shape in shapes.items()}  # fmt: skip
+    assert verdicts == dict(zip(shapes, (NOT_REPRODUCED, NOT_REPRODUCED, REPRODUCED)))
+
+
 def test_c32_looks_at_every_epoch(records_of) -> None:
     def change(role, epoch, history):
         plain = 0.16 - 0.0002 * epoch + 0.01 * ((epoch > 50) & (epoch < 65))
@@ -117,9 +148,9 @@ def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
     first, *others = BY_ID["C43"].needs.items()
     contents = [synthetic.sentiment_run(run, 1, 100, final=0.15) for _, run in others]
     contents.append(synthetic.sentiment_run(first[1], 1, 100, final=0.191))
-    assert judge(BY_ID["C43"], records_of(contents)).numbers.endswith(f"; no better than a constant: {first[0]}")
+    assert judge(BY_ID["C43"], records_of(contents)).words().endswith(f" (no better than a constant: {first[0]})")
     contents[-1] = synthetic.sentiment_run(first[1], 1, 100, final=0.18)
-    assert "constant" not in judge(BY_ID["C43"], records_of(contents)).numbers
+    assert "constant" not in judge(BY_ID["C43"], records_of(contents)).words()
 
 
 def test_c43_changes_of_two_seeds_do_not_cancel(records_of) -> None:

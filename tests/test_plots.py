@@ -1,5 +1,6 @@
 """Figures: byte-stable files, honest empty panels, legends that count seeds."""
 
+import numpy as np
 import pytest
 import synthetic_records as synthetic
 from matplotlib.colors import to_rgb
@@ -76,6 +77,19 @@ def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:
     records = load(synthetic.save([synthetic.sentiment_run(run, 1, epochs=100)], tmp_path / "records"))
     curve = batch_curve(records.group(run))
     assert 90 <= len(curve.epochs) <= 110 and 8000 < curve.epochs[-1] < 8300  # 83 batches an epoch
+
+
+def test_train_losses_of_seeds_with_other_horizons_stand_at_their_batches(tmp_path) -> None:
+    """A longer run is recorded with fewer points per epoch."""
+    run = sentiment("naive")
+    contents = [synthetic.sentiment_run(run, seed, epochs) for seed, epochs in ((1, 40), (2, 100))]
+    for content, (every, points) in zip(contents, ((4, 830), (9, 922))):
+        middles = (np.arange(points) + 0.5) * every
+        content["batches"] = {"train_loss": (1 - middles / 10000).tolist(), "every": every}
+    curve = batch_curve(load(synthetic.save(contents, tmp_path / "records")).group(run))
+    assert curve.n == 2 and len(curve.epochs) == 100 and 3290 < curve.epochs[-1] < 3320
+    np.testing.assert_allclose(curve.mean, 1 - curve.epochs / 10000, atol=4e-4)
+    assert curve.std.max() < 5e-4
 
 
 def test_variants_are_told_apart() -> None:

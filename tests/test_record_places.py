@@ -68,6 +68,15 @@ def test_a_record_with_mc_is_not_replaced_by_one_without(tmp_path) -> None:
     record_places.refuse_other(as_record(Path(), sampled), path)
 
 
+def test_mc_without_word_dropout_is_not_replaced_by_the_ablation(tmp_path) -> None:
+    path = write(tmp_path, "default", DEFAULT)
+    ablation = content(DEFAULT) | {"mc": {"samples": 1000, "word_dropout": True}}
+    with pytest.raises(UserError, match="MC dropout without word dropout"):
+        record_places.refuse_other(as_record(Path(), ablation), path)
+    path.write_text(json.dumps(ablation))
+    record_places.refuse_other(as_record(Path(), content(DEFAULT)), path)
+
+
 def test_tidy_moves_records_that_changed_places(tmp_path) -> None:
     first, second = write(tmp_path, "default", OTHER), write(tmp_path, OTHER_NAME, DEFAULT)
     before = first.read_text(), second.read_text()

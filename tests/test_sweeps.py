@@ -99,6 +99,14 @@ def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
     assert grid.score == "valid_ppl" and "chose nothing" in sweeps.table(grid).note
 
 
+def test_settings_are_compared_on_the_seeds_that_they_share():
+    """As published records are: the mean of one lucky seed is no better than a mean of three."""
+    points = [summary(2, 95, **{"model.p_U": 0.1})]
+    points += [summary(seed, valid, **{"model.p_U": 0.3}) for seed, valid in ((1, 96), (2, 94.5), (3, 96))]
+    (grid,) = sweeps.grids(points)
+    assert sweeps.chosen(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
+
+
 def test_seeds_are_averaged_and_an_unstable_seed_loses():
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 90, **{"model.p_U": 0.1})]
     points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]

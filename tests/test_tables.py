@@ -15,7 +15,7 @@ from varrnn.marked import begin, end, replaced
 from varrnn.paper_runs import language_model
 from varrnn.readme_block import block
 from varrnn.records import Group, Records, load
-from varrnn.tables import DASH, Table, difference, mean_sd, seeds_cell, thousands
+from varrnn.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,6 +51,18 @@ def test_three_formats(tmp_path) -> None:
     assert "| a & b | 81.8 ± 0.2 |" in written[0].read_text() and "A note." in written[0].read_text()
     assert r"a \& b & 81.8 $\pm$ 0.2 \\" in written[1].read_text() and r"valid\_ppl" in written[1].read_text()
     assert list(csv.reader(io.StringIO(written[2].read_text())))[1] == ["a & b", "81.8 ± 0.2"]
+
+
+def test_mc_cells_count_the_runs_that_have_mc_and_leave_the_ablation_out(records_of) -> None:
+    run = language_model("medium", "variational_untied")
+    contents = [synthetic.language_run(run, seed, 81.9, 79.7, mc, 39) for seed, mc in ((1, 78.6), (2, None), (3, 70.0))]
+    contents[2]["mc"] = {"samples": 1000, "word_dropout": True}
+    records = records_of(contents)
+    assert mc_cell(records.group(run)) == "78.6 (n=1)"
+    medium, _ = script("experiments/table1.py").tables(records)
+    plain, mc = (rows(medium)[f"Variational (untied weights{kind})"] for kind in ("", ", MC"))
+    assert (plain["n"], mc["n"], mc["test, ours"]) == (["3"], ["1"], ["78.6"])
+    assert mc["difference"][-1].strip("+-") == "0.0"
 
 
 def test_table1_with_the_papers_numbers(records_of) -> None:

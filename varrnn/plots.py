@@ -64,17 +64,30 @@ def history(column: str) -> Callable[[Group], Curve]:
 
 
 def batch_curve(group: Group) -> Curve:
-    """Train loss against batches: the mean over blocks of one per cent, penalty excluded."""
+    """Train loss against batches, penalty excluded: the mean over blocks of one per cent of the shortest run.
+
+    A long run is recorded with fewer points per epoch than a short one, so points are put where their batches were.
+    """
     batches = [record.content.get("batches") or {} for record in group.records]
-    losses = [np.asarray(one["train_loss"], dtype=float) for one in batches if one.get("train_loss")]
-    if not losses:
+    found = [(np.asarray(one["train_loss"], dtype=float), one.get("every") or 1) for one in batches
+             if one.get("train_loss")]  # fmt: skip
+    if not found:
         return Curve(np.array([]), np.array([]), np.array([]), 0)
-    length = min(map(len, losses))
-    block = max(1, length // 100)
-    table = np.array([one[: length // block * block].reshape(-1, block).mean(axis=1) for one in losses])
-    places = (np.arange(table.shape[1]) + 0.5) * block * (batches[0].get("every") or 1)
-    std = table.std(axis=0, ddof=1) if len(losses) > 1 else np.zeros(table.shape[1])
-    return Curve(places, table.mean(axis=0), std, len(losses))
+    horizon = min(len(losses) * every for losses, every in found)
+    blocks = min(100, *(horizon // every for _, every in found))  # no block is narrower than a point
+    edges = np.linspace(0, horizon, blocks + 1)
+    table = np.array([_block_means(losses, every, edges) for losses, every in found])
+    std = table.std(axis=0, ddof=1) if len(found) > 1 else np.zeros(blocks)
+    return Curve((edges[:-1] + edges[1:]) / 2, table.mean(axis=0), std, len(found))
+
+
+def _block_means(losses: np.ndarray, every: int, edges: np.ndarray) -> np.ndarray:
+    """The mean of the points in each block; a point stands in the middle of its `every` batches."""
+    blocks = np.searchsorted(edges, (np.arange(len(losses)) + 0.5) * every, side="right") - 1
+    inside = blocks < len(edges) - 1
+    width = len(edges) - 1
+    summed = np.bincount(blocks[inside], losses[inside], width)
+    return summed / np.bincount(blocks[inside], minlength=width)
 
 
 def draw(axes: Axes, records: Records, curves: Curves, of: Callable[[Group], Curve] = error_curve) -> list[Curve]:

@@ -46,6 +46,8 @@ def refuse_other(record: Record, path: Path) -> None:
     samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
     if old.epochs == record.epochs and samples < before:
         raise UserError(f"{path} has MC dropout with more samples than this run; remove that record to replace it")
+    if old.epochs == record.epochs and record.drops_words_in_mc and before and not old.drops_words_in_mc:
+        raise UserError(f"{path} has MC dropout without word dropout, this run with; remove that record to replace it")
     if old.epochs > record.epochs:
         raise UserError(
             f"{path} has {old.epochs} epochs and this run {record.epochs}; remove that record to replace it"

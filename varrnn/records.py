@@ -62,6 +62,11 @@ class Record:
         """Test error by MC dropout, as the paper plots it; without dropout the deterministic one is the same."""
         return "test_rmse_mc" if len(self.column("test_rmse_mc")[0]) else "test_rmse"
 
+    @property
+    def drops_words_in_mc(self) -> bool:
+        """The ablation mc.word_dropout=true, whose MC values stand beside no others."""
+        return bool((self.content.get("mc") or {}).get("word_dropout", self.options.get("mc.word_dropout")))
+
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """The config by dotted names."""
@@ -110,6 +115,11 @@ class Group:
     def measured(self, metric: str) -> Group:
         """The records that have this metric; where two metrics are compared, both come from the same runs."""
         return Group(tuple(record for record in self.records if record.metric(metric) is not None), self.unstable)
+
+    def sampled(self) -> Group:
+        """The records whose test text was read by MC dropout as the tables have it, word dropout off."""
+        wanted = tuple(record for record in self.measured("test_ppl_mc").records if not record.drops_words_in_mc)
+        return Group(wanted, self.unstable)
 
     def curve(self, column: str) -> Curve:
         """Mean and standard deviation over seeds at the epochs that every seed has measured."""

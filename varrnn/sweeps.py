@@ -19,7 +19,7 @@ from varrnn import config as configs
 from varrnn import multirun, results
 from varrnn.errors import UserError
 from varrnn.multirun import spell
-from varrnn.records import json_files
+from varrnn.records import json_files, lowest
 from varrnn.tables import Table
 
 GRID = ("model.p_E", "model.p_W", "model.p_U", "model.p_c", "model.p_y", "optim.weight_decay")
@@ -130,8 +130,17 @@ def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
         point = points.setdefault(values, Point(values))
         point.scores[summary["seed"]] = math.inf if value is None else value
     others = {key: value for key, value in group[0]["diff"].items() if key not in keys}
-    ranked = sorted(points.values(), key=lambda point: point.mean)
-    return Grid(dict(group[0]["choices"]), others, keys, score, ranked)
+    return Grid(dict(group[0]["choices"]), others, keys, score, ranked(points))
+
+
+def ranked(points: dict[Values, Point]) -> list[Point]:
+    """Best first, by the seeds that all settings have, as published records are chosen; then what has other seeds."""
+    left, order = dict(points), []
+    while left:
+        best = lowest({values: point.scores for values, point in left.items()})
+        assert best is not None
+        order.append(left.pop(best))
+    return order
 
 
 def _score(group: list[dict[str, Any]]) -> str:
@@ -149,7 +158,7 @@ def table(grid: Grid) -> Table:
         [str(rank), *(f"{grid.at(point, axis)}" for axis in axes), str(point), str(len(point.scores))]
         for rank, point in enumerate(grid.points, 1)
     ]
-    note = f"Ranked by {grid.score} (mean over seeds). {grid.honesty}"
+    note = f"Ranked by {grid.score} (mean over the seeds that all have). {grid.honesty}"
     return Table(grid.name, grid.name, columns, rows, note)
 
 

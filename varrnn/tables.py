@@ -78,10 +78,14 @@ def mean_sd(group: Group, metric: str, digits: int = 1) -> str:
 
 
 def mc_cell(group: Group) -> str:
-    """Test perplexity by MC dropout; the number of samples where it is not the paper's 1000."""
-    cell, samples = mean_sd(group, "test_ppl_mc"), group.mean("mc_samples")
-    usual = group.mean("test_ppl_mc") is None or samples == 1000
-    return cell if usual or samples is None else f"{cell} ({samples:.0f} samples)"
+    """Test perplexity by MC dropout; how many samples where not the paper's 1000, how many seeds where not all."""
+    sampled = group.sampled()
+    if not sampled.records:
+        return DASH if group.records else NOT_RUN
+    samples = sampled.mean("mc_samples")
+    unusual = [f"{samples:.0f} samples"] if samples is not None and samples != 1000 else []
+    unusual += [f"n={len(sampled)}"] if len(sampled) < len(group) else []
+    return mean_sd(sampled, "test_ppl_mc") + (f" ({', '.join(unusual)})" if unusual else "")
 
 
 def difference(group: Group, metric: str, published: float | None, digits: int = 1) -> str:

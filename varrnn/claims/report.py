@@ -16,7 +16,8 @@ HEAD = """# The paper's claims, and what our records say
 Generated from results/records by `make paper`; do not edit. The rules stood before the results and are not bent \
 afterwards. *indicative*: one seed (sentiment: fewer than three). *short horizon*: fewer than 100 epochs of the \
 sentiment task. *not run*: a record is missing; the commands are below. Size small decides no claim: its analogue \
-agrees or disagrees, beside the verdict. Claims marked "ours" are not the paper's and are not counted.
+(the sign alone where one model has to win, the same tolerance where two have to be equal) agrees or disagrees, beside \
+the verdict. Claims marked "ours" are not the paper's and are not counted.
 """
 
 

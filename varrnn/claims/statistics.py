@@ -47,11 +47,11 @@ def ranks(values: Sequence[float]) -> np.ndarray:
 
 
 def spearman(x: Sequence[float], y: Sequence[float]) -> float:
-    """Rank correlation; nan when one side is constant."""
+    """Rank correlation, rounded so that a limit met exactly is met; nan when one side is constant."""
     rank_x, rank_y = ranks(x), ranks(y)
     if rank_x.std() == 0 or rank_y.std() == 0:
         return float("nan")
-    return float(np.corrcoef(rank_x, rank_y)[0, 1])
+    return round(float(np.corrcoef(rank_x, rank_y)[0, 1]), 9)
 
 
 def kendall(x: Sequence[float], y: Sequence[float]) -> float:
@@ -67,10 +67,16 @@ def median_filter(values: np.ndarray, width: int = 5) -> np.ndarray:
 
 
 def bump(values: np.ndarray) -> float:
-    """The largest prominence of a maximum between two minima: it "decreases and then increases before decreasing"."""
+    """The largest maximum between two minima: it "decreases and then increases before decreasing again".
+
+    As large as the smallest of the three moves: a curve that rises from its start has no minimum there.
+    """
     smooth = median_filter(values)
-    heights = [smooth[i] - max(smooth[:i].min(), smooth[i + 1 :].min()) for i in range(1, len(smooth) - 1)]
-    return float(max(heights, default=0.0))
+    moves = []
+    for i in range(1, len(smooth) - 1):
+        before, after = smooth[:i].min(), smooth[i + 1 :].min()
+        moves.append(min(smooth[0] - before, smooth[i] - before, smooth[i] - after))
+    return float(max(moves, default=0.0))
 
 
 def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None,)) -> np.ndarray:

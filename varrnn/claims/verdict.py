@@ -36,7 +36,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Groups of records by role. `margins` is off at size small: margins hold for the stated size."""
+    """Groups of records by role.
+
+    `margins` is off at size small: by how much one model has to win holds for the stated size. How far two equal
+    models may lie apart is kept, since equality means nothing without it.
+    """
 
     groups: Mapping[str, Group]
     margins: bool = True
@@ -57,12 +61,12 @@ class Verdict:
     unstable: int = 0
     commands: tuple[str, ...] = ()
     analogue: str = ""
+    caution: str = ""  # which models learnt nothing
 
     def words(self) -> str:
-        """The verdict as it stands in a table: "indicative: agrees"."""
-        if self.status in (INDICATIVE, SHORT):
-            return f"{self.status}: {'agrees' if self.agrees else 'disagrees'}"
-        return self.status
+        """The verdict as it stands in a table: "indicative: agrees"; a caution belongs to it wherever it is shown."""
+        answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
+        return f"{self.status}{answer}" + (f" ({self.caution})" if self.caution else "")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Claim:
     seeds: int = 2  # the least for a verdict; one seed is indicative
     epochs: int = 0  # the least horizon for a verdict
     mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
-    analogue: bool = False  # judged again, without margins, at size small
+    analogue: bool = False  # judged again at size small, see Evidence.margins
     rates_of: str = ""  # the role whose rates, chosen on validation, all roles take at size small
     ours: bool = False  # not a claim of the paper, not counted
     decide: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
@@ -105,12 +109,16 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
     if outcome is None:
         redo = tuple(_commands(claim, ((run, tried[role].seeds()) for role, run in claim.needs.items())))
         return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
-    numbers = "; ".join(filter(None, (outcome.numbers, unlearned(groups))))
-    n = outcome.n if outcome.n is not None else min(map(len, groups.values()))
+    n = _seeds(outcome, groups)
     epochs = min(group.epochs for group in groups.values())
     status = _status(claim, outcome, n, epochs)
     more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
-    return Verdict(status, outcome.agrees, numbers, n, epochs, unstable, more)
+    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, caution=unlearned(groups))
+
+
+def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
+    """How many seeds an answer rests on."""
+    return outcome.n if outcome.n is not None else min(map(len, groups.values()))
 
 
 def _status(claim: Claim, outcome: Outcome, n: int, epochs: int) -> str:
@@ -148,7 +156,7 @@ def _mc_fault(groups: Mapping[str, Group]) -> str:
         samples = record.metric("mc_samples") or 0
         if samples < MC_SAMPLES:
             return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
-        if (record.content.get("mc") or {}).get("word_dropout", record.options.get("mc.word_dropout")):
+        if record.drops_words_in_mc:
             return "MC with word dropout on, the rule asks for off"
         if (record.metric("test_ppl_mc_se") or 0.0) >= MC_ERROR:
             return f"MC standard error {record.metric('test_ppl_mc_se'):.3f}, the rule asks for below {MC_ERROR}"
@@ -165,7 +173,7 @@ def _small(claim: Claim, records: Records) -> str:
     outcome = None if fault else claim.rule(Evidence(groups, margins=False))
     if outcome is None:
         return f"small-size analogue open ({fault})" if fault else ""
-    n = min(map(len, groups.values()))
+    n = _seeds(outcome, groups)
     parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
     text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
     seeds = f"n={n}" + (f", {INDICATIVE}" if n < claim.seeds else "")
