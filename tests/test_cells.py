@@ -1,8 +1,9 @@
 """The readable steps: against formulas written out by hand, and other activations."""
 
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
-from varrnn import Dropout, Masks, VariationalGRU, VariationalLSTM
+from varrnn import Dropout, Masks, VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.cells import GRUCell, LSTMCell, RNNCell, Weights, at, hard_sigmoid
 
 B, I, H = 3, 4, 5
@@ -71,3 +72,18 @@ def test_time_axis_of_one_is_every_step():
     masks = VariationalLSTM(I, H, dropout=Dropout(p_W=0.5, per_step=True)).sample_masks(B, 4)[0]
     assert torch.equal(at(masks, 2).z_x, masks.z_x[2])
     assert torch.equal(at(masks, 2).z_h, masks.z_h[0])
+
+
+def test_a_packed_sequence_that_has_ended_does_not_grow_on():
+    """The second sequence would double at every padded step, and 0 * inf would reach the gradient of U."""
+    layers = VariationalRNN(1, 1, nonlinearity="relu", bias=False), torch.nn.RNN(1, 1, nonlinearity="relu", bias=False)
+    x = torch.full((200, 2, 1), -1.0)
+    x[0, 1] = 1.0
+    gradients = []
+    for layer in layers:
+        with torch.no_grad():
+            layer.weight_ih_l0.fill_(1.0)
+            layer.weight_hh_l0.fill_(2.0)
+        layer(pack_padded_sequence(x, [200, 3]))[0].data.sum().backward()
+        gradients.append([weight.grad for weight in layer.parameters()])
+    torch.testing.assert_close(*gradients)

@@ -193,6 +193,22 @@ def test_mc_dropout_restores_modules_and_touches_only_ours():
         pass
 
 
+def test_mc_dropout_ends_in_any_order():
+    layer, x = VariationalLSTM(I, H, dropout=0.5).eval(), torch.randn(T, B, I)
+
+    def samples():
+        with varrnn.mc_dropout(layer):
+            while True:
+                yield layer(x)[0]
+
+    first, second = samples(), samples()
+    assert not torch.equal(next(first), next(second))
+    first.close()
+    assert not torch.equal(next(second), next(second)) and layer.masks_on
+    second.close()
+    assert not layer.masks_on and torch.equal(layer(x)[0], layer(x)[0])
+
+
 class TestMoon:
     """FACTS 9.3: a 0/1 mask on the memory, the mean kept where h is read."""
 

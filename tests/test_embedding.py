@@ -141,3 +141,8 @@ def test_words_of_other_axes_are_refused(shape):
 def test_meta_device():
     embedding = WordEmbedding(50, 3, p_E=0.5, device="meta")
     assert embedding(torch.zeros(5, 2, dtype=torch.long, device="meta")).shape == (5, 2, 3)
+
+
+def test_no_words():
+    for shape in ((0, 3), (3, 0), (0,)):
+        assert WordEmbedding(10, 4, p_E=0.5)(torch.zeros(shape, dtype=torch.long)).shape == (*shape, 4)

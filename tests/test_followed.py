@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from varrnn import VariationalGRU, VariationalLSTM
+from varrnn import VariationalGRU, VariationalLSTM, WordEmbedding
 from varrnn.kernels import softmax
 
 CELLS = {
@@ -81,6 +81,20 @@ def test_masks_may_be_mapped_over(cell: str) -> None:
     stacked = torch.utils._pytree.tree_map(lambda *z: torch.stack(z), *masks)
     found = torch.func.vmap(lambda z: layer(x, masks=z)[0])(stacked)
     torch.testing.assert_close(found, torch.stack([layer(x, masks=z)[0] for z in masks]))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradients_of_each_sequence_with_masks_of_its_own(cell: str) -> None:
+    layer, _, x = twins(cell)
+    layer.dropout = 0.5
+    layer.train()
+    weights, same = dict(layer.named_parameters()), x[:, :1].expand(-1, 6, -1)
+    gradient = torch.func.grad(lambda w, row: functional_call(layer, w, (row.unsqueeze(1),))[0].sum())
+    found = torch.func.vmap(gradient, (None, 1), randomness="different")(weights, same)["weight_ih_l0"]
+    assert found.shape == (6, *layer.weight_ih_l0.shape) and len(found.unique(dim=0)) > 1
+    embedding = WordEmbedding(9, 4, p_E=0.5)
+    words = torch.randint(9, (3, 5))
+    assert torch.func.vmap(embedding, 1, randomness="different")(words).shape == (5, 3, 4)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -101,3 +101,22 @@ def test_gradcheck(cell, variant):
         return (out, *final) if isinstance(final, tuple) else (out, final)
 
     assert torch.autograd.gradcheck(call, (x, *state, *layer.parameters()))
+
+
+@pytest.mark.parametrize(("cell", "variant"), PAIRS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_nothing_in_the_batch(cell, variant, dtype):
+    fast, _ = twins(cell, variant, dtype)
+    x, state = problem(fast, dtype, batch_size=0)
+    out, *others = results(fast, x, state, fast.sample_masks(0, T))
+    assert out.shape == (T, 0, H) and all(not gradient.any() for gradient in others)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_two_gradients_share_memory(cell, dtype):
+    """Somebody scales them in place, each by itself."""
+    fast, _ = twins(cell, "none", dtype)
+    x, state = problem(fast, dtype)
+    places = [gradient.data_ptr() for gradient in results(fast, x, state, fast.ones_masks())[1 + fast.cell.states :]]
+    assert len(set(places)) == len(places)

@@ -12,6 +12,7 @@ from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, mc_
 from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS
 
 T, B, I, H = 7, 4, 5, 6
+MASKS = VariationalLSTM(I, H).ones_masks()[0]
 LAYERS = {VariationalLSTM: nn.LSTM, VariationalGRU: nn.GRU, VariationalRNN: nn.RNN}
 PATHS = [(layer, fast) for layer in LAYERS for fast in (True, False)]
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -281,6 +282,9 @@ def test_mistakes_are_named(call, message):
         (VariationalLSTM, {"masks": torch.ones(1)}, "masks is a Tensor; give a Masks"),
         (VariationalLSTM, {"masks": (torch.ones(1),)}, "masks is a tuple; give a Masks"),
         (VariationalLSTM, {"masks": 0.5}, "masks is a float; give a Masks"),
+        (VariationalLSTM, {"hx": (torch.zeros(1, B, H), None)}, "hx holds Tensor, NoneType; give tensors"),
+        (VariationalLSTM, {"hx": (MASKS,)}, "hx holds Masks; give tensors, and masks as masks="),
+        (VariationalLSTM, {"masks": MASKS._replace(z_c=None)}, "z_c is a NoneType; no dropout is the mask of ones"),
     ],
 )
 def test_wrong_kinds_of_states_and_masks_are_named(layer, options, message):

@@ -99,6 +99,23 @@ def test_the_c_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
+def test_tiny_states_keep_their_digits(cell: str) -> None:
+    """An absolute error of 1e-7 would be all of a state of 1e-6."""
+    torch.manual_seed(0)
+    layer = CELLS[cell](16, 32)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(1e-5)
+    exact = CELLS[cell](16, 32, fast=False, dtype=torch.float64)
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(20, 4, 16)
+    found, wanted = layer(x)[0], exact(x.double())[0]
+    assert wanted.abs().max() < 1e-3
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-6 * wanted.abs().max().item())
+
+
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
 def test_threads_change_nothing(cell: str) -> None:
     """Bit by bit: a row is summed in the same order whoever computes it."""
     torch.manual_seed(0)

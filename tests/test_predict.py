@@ -1,6 +1,7 @@
 """mc_predict against a plain average: any model, any chunk, one axis for the batch."""
 
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -155,6 +156,29 @@ def test_users_mistakes_are_named(words):
     mixed = nn.ModuleList([VariationalLSTM(1, 1, dropout=0.5), VariationalLSTM(1, 1, batch_first=True)])
     with pytest.raises(ValueError, match="give batch_dim"):
         mc_predict(mixed, words, samples=5, chunk=2)
+
+
+def test_threads_draw_the_same_samples_and_leave_everything_as_it_was(words):
+    model = Tagger().eval()
+    wanted, before = torch.stack(list(mc_predict(model, words, samples=20))), torch.get_rng_state()
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: torch.stack(list(mc_predict(model, words, samples=20))), range(8)):
+            assert torch.equal(found, wanted)
+    assert torch.equal(torch.get_rng_state(), before) and not model.rnn.masks_on
+
+
+def test_an_output_that_is_no_tensor(words):
+    class Named(Tagger):
+        def forward(self, words: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"logits": super().forward(words)}
+
+    with pytest.raises(TypeError, match=r"Named gives a dict.*apply= may pick it out"):
+        list(mc_predict(Named(), words, samples=2))
+    assert mc_predict(Named(), words, samples=5, chunk=2, apply=lambda given: softmax(given["logits"])).mean.sum() > 0
+
+
+def test_nothing_in_the_batch(words):
+    assert mc_predict(Tagger(), words[:, :0], samples=5, chunk=2).mean.shape == (5, 0, 4)
 
 
 class Turned(nn.Module):

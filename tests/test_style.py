@@ -19,7 +19,19 @@ PYTHON = [ROOT / "run.py", *sorted(file for folder in FOLDERS for file in (ROOT 
 # From the ground up: a module may import what stands before it in this list, never what stands after it.
 ORDER = (
     *("errors", "version", "marked", "schema", "seeds", "allocator", "interrupt"),
-    *("dropout", "sequences", "cells", "kernels", "stack", "layers", "embedding", "model", "joined", "predict"),
+    *(
+        "followed",
+        "dropout",
+        "sequences",
+        "cells",
+        "kernels",
+        "stack",
+        "layers",
+        "embedding",
+        "model",
+        "joined",
+        "predict",
+    ),
     *("calibration", "uncertainty", "checkpoint", "results", "progress", "optim"),
     *(
         "evaluate",

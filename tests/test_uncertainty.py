@@ -187,6 +187,8 @@ def test_coverage_of_a_true_normal():
         calibration.coverage(mean, variance, targets, [1.0])
     with pytest.raises(ValueError, match="one shape"):
         calibration.coverage(mean, variance, targets[:, None], [0.5])
+    certain = torch.zeros(4)
+    assert calibration.coverage(certain, certain, torch.tensor([0.0, 0.0, 0.0, 1.0]), [0.5]).tolist() == [0.75]
 
 
 def test_everything_is_exported():

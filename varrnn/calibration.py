@@ -90,8 +90,8 @@ def coverage(mean: Tensor, variance: Tensor, targets: Tensor, levels: Sequence[f
     if not bool(((wanted > 0) & (wanted < 1)).all()):
         raise ValueError(f"levels={list(levels)} must lie between 0 and 1")
     half = torch.special.ndtri((1 + wanted) / 2)  # in standard deviations
-    away = ((targets - mean).abs() / variance.sqrt()).double().flatten()
-    return (away <= half.unsqueeze(1)).double().mean(1)
+    away, sd = (x.double().flatten() for x in ((targets - mean).abs(), variance.sqrt()))
+    return (away <= half.unsqueeze(1) * sd).double().mean(1)  # not divided: certain and right is inside
 
 
 def check_probabilities(p: Tensor) -> None:

@@ -113,10 +113,17 @@ def at(masks: Masks, t: int) -> Masks:
     return Masks(*(z[t if z.shape[0] > 1 else 0] for z in masks))
 
 
-def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks) -> State:
-    """Run the cell over x (T, B, I). Returns every h_t, and every c_t for an LSTM, as (T, B, H)."""
+def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, lengths: Tensor | None = None) -> State:
+    """Run the cell over x (T, B, I). Returns every h_t, and every c_t for an LSTM, as (T, B, H).
+
+    A sequence that has ended after its ``lengths`` (B,) keeps its state: running on, it might grow beyond all bounds.
+    """
     history = []
     for t in range(x.shape[0]):
-        state = cell.step(x[t], state, w, at(masks, t))
+        new = cell.step(x[t], state, w, at(masks, t))
+        if lengths is not None:
+            going_on = (t < lengths).unsqueeze(1)
+            new = tuple(torch.where(going_on, after, before) for after, before in zip(new, state))
+        state = new
         history.append(state)
     return tuple(torch.stack(steps) for steps in zip(*history))

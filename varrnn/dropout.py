@@ -7,7 +7,8 @@ Names of the probabilities elsewhere: p_E / p_W / p_U / p_y are dropout_x / _i /
 p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probability of DROPPING.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Real
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from varrnn.followed import transformed
 
 CELL_SCALINGS = ("read", "step", "inverted")
 
@@ -103,6 +106,8 @@ def like(weight: Tensor) -> dict[str, Any]:
 
 def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
     """One mask with inverted scaling: 0 with probability p, else 1/(1-p), so that its mean is one."""
+    if transformed():  # vmap(randomness="different") allows no draw in place
+        return torch.bernoulli(torch.full(shape, 1.0 - p, **where), generator=generator) / (1.0 - p)
     return torch.empty(shape, **where).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
 
 
@@ -168,27 +173,35 @@ class MaskedModule(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.mc_dropout_on = False
+        self.mc_dropouts = 0  # how many ``mc_dropout`` are open
 
     @property
     def masks_on(self) -> bool:
-        return self.training or self.mc_dropout_on
+        return self.training or self.mc_dropouts > 0
+
+
+_counting = threading.Lock()
+
+
+def count(modules: Sequence[MaskedModule], by: int) -> None:
+    """Threads may open and close at once."""
+    with _counting:
+        for module in modules:
+            module.mc_dropouts += by
 
 
 @contextmanager
 def mc_dropout(model: nn.Module) -> Iterator[nn.Module]:
     """Keep the masks on in eval (MC dropout): each call inside samples another function from q(omega).
 
-    Only modules of this package change (modules with ``mc_dropout_on``), and they are put back afterwards; a model
-    without any is refused, since nothing in it would be random.
+    Only modules of this package change, and masks are off again when the last of several ends, in whatever order they
+    do; a model without any such module is refused, since nothing in it would be random.
     """
-    before = {module: module.mc_dropout_on for module in model.modules() if isinstance(module, MaskedModule)}
-    if not before:
+    masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
+    if not masked:
         raise ValueError(f"mc_dropout: {type(model).__name__} has no layer of varrnn in it, and no masks to keep on")
+    count(masked, +1)
     try:
-        for module in before:
-            module.mc_dropout_on = True
         yield model
     finally:
-        for module, was_on in before.items():
-            module.mc_dropout_on = was_on
+        count(masked, -1)

@@ -13,6 +13,7 @@ class WordEmbedding(MaskedModule):
     "the dog and the cat" may become "-- dog and -- cat", never "-- dog and the cat". ``per_token=True`` drops each
     occurrence on its own, which is what the authors' language models actually ran. In train() and under mc_dropout
     each call draws a mask; a mask passed to the call is used in any mode. The parameter is that of ``nn.Embedding``.
+    Embed before packing: the data of a PackedSequence would be taken for ONE sequence, with one mask for all of them.
     """
 
     def __init__(
@@ -100,9 +101,10 @@ def share_over_types(draws: Tensor, words: Tensor, dim: int) -> Tensor:
     At most T of the V words occur, so T draws are enough (section 4.1). Sorting finds equal words with static shapes;
     ``unique`` would make a GPU wait.
     """
+    if words.numel() == 0:
+        return draws
     ordered, position = words.sort(dim=dim)
-    length = words.shape[dim]
-    changes = ordered.narrow(dim, 1, max(length - 1, 0)) != ordered.narrow(dim, 0, max(length - 1, 0))
-    first = torch.zeros_like(ordered.narrow(dim, 0, min(length, 1)))
+    changes = ordered.narrow(dim, 1, words.shape[dim] - 1) != ordered.narrow(dim, 0, words.shape[dim] - 1)
+    first = torch.zeros_like(ordered.narrow(dim, 0, 1))
     run = torch.cat([first, changes.to(first.dtype)], dim=dim).cumsum(dim)  # which of the row's distinct words
-    return torch.empty_like(draws).scatter_(dim, position, draws.gather(dim, run))
+    return draws.scatter(dim, position, draws.gather(dim, run))

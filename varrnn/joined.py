@@ -57,6 +57,8 @@ def apart(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, ...]:
     """Cut a chunk's outputs along the axis that has grown against a single sample."""
     if count == 1:
         return (output,)
+    if output.numel() == 0 and output.shape == one:  # nothing in the batch
+        return (output,) * count
     grown = [axis for axis, (before, now) in enumerate(zip(one, output.shape)) if before != now]
     if output.dim() != len(one) or len(grown) != 1 or output.shape[grown[0]] != count * one[grown[0]]:
         raise ValueError(

@@ -1,5 +1,6 @@
 """MC dropout for any model with these layers in it: many stochastic passes, averaged (equation approx_predictive)."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,6 +92,9 @@ def mc_predict(
     return Prediction(Passes(model, inputs, axis, apply, seed, masked if chunk > 1 else []).draw, samples, chunk)
 
 
+_one_at_a_time = threading.RLock()  # threads share the random state, and may share the model
+
+
 @dataclass
 class Passes:
     """Forward passes through a model, of one sample or of several side by side along `axis` of the inputs."""
@@ -107,14 +111,15 @@ class Passes:
     @torch.no_grad()
     def draw(self, start: int, count: int) -> Tensor:
         """Samples from `start` on, under masks of their own."""
-        if count > 1 and not self.checked:
-            self.check_rows()
-        stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
-        with in_eval(self.model), mc_dropout(self.model), seeded(stream):
-            output = self.run(count)
-        return output if self.apply is None else self.apply(output)
+        with _one_at_a_time:
+            if count > 1 and not self.checked:
+                self.check_rows()
+            stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
+            with in_eval(self.model), mc_dropout(self.model), seeded(stream):
+                output = self.run(count)
+        return self.applied(output)
 
-    def run(self, count: int) -> Tensor:
+    def run(self, count: int) -> Any:
         """One pass over so many copies of the inputs."""
         copies = side_by_side(self.inputs, count, self.axis)
         try:
@@ -138,6 +143,16 @@ class Passes:
             output = output[0]
         return output
 
+    def applied(self, output: Any) -> Tensor:
+        """What is averaged."""
+        made = output if self.apply is None else self.apply(output)
+        if not isinstance(made, Tensor):
+            raise TypeError(
+                f"{type(self.model).__name__} gives a {type(made).__name__}, and mc_predict averages a tensor; apply= "
+                "may pick it out: apply=lambda output: output['logits'].softmax(-1)"
+            )
+        return made
+
     def check_rows(self) -> None:
         """Two copies of the inputs must give two copies of the output; a wrong cut would mix samples, unseen."""
         one = self.evaluate(1, seed=0)
@@ -154,7 +169,7 @@ class Passes:
         """The dropout approximation. `apply` may move rows too; classes are not compared, for they may be tied."""
         with in_eval(self.model), buffers_kept(self.model), seeded(seed):
             output = self.run(count)
-            applied = output if self.apply is None else self.apply(output)
+            applied = self.applied(output)
         return applied if applied.is_floating_point() else output
 
 

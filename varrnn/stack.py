@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import PackedSequence
 from varrnn import dropout as rules
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
+from varrnn.followed import exporting, followed
 from varrnn.kernels import KERNELS
-from varrnn.kernels.followed import exporting, followed
 from varrnn.sequences import Sequences
 
 DEFAULTS = {
@@ -97,7 +97,7 @@ class RecurrentLayers(MaskedModule):
                 state = tuple(h[index] for h in hidden)
                 masks = Masks(*(z.to(dtype) for z in drawn[index]))
                 steps = sequences.turn(out) if backwards else out
-                history = self._run(steps, state, index, masks, whole=sequences.lengths is not None)
+                history = self._run(steps, state, index, masks, sequences.lengths)
                 finals.append(tuple(sequences.last(h) for h in history))
                 outputs.append(sequences.turn(history[0]) if backwards else history[0])
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
@@ -150,12 +150,13 @@ class RecurrentLayers(MaskedModule):
         """The parameters of each layer and direction, as torch's layers list them."""
         return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
 
-    def _run(self, x: Tensor, state: State, index: int, masks: Masks, whole: bool) -> State:
+    def _run(self, x: Tensor, state: State, index: int, masks: Masks, lengths: Tensor | None) -> State:
         weights = self._weights(index, x.dtype)
         kernel = KERNELS.get(self.cell) if self.fast else None
         if kernel is None or exporting() or any(z.requires_grad for z in masks):
-            return unroll(self.cell, x, state, weights, masks)
-        return kernel(x, state, weights, masks, whole)
+            ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
+            return unroll(self.cell, x, state, weights, masks, ends)
+        return kernel(x, state, weights, masks, lengths is not None)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         return Weights(*(getattr(self, name).to(dtype) for name in self._names(index)))
@@ -206,6 +207,9 @@ class RecurrentLayers(MaskedModule):
             wanted = "(h_0, c_0), two tensors" if self.cell.states > 1 else "h_0, a tensor"
             raise TypeError(f"{type(self).__name__}: hx is a {type(hx).__name__}; give {wanted}")
         given = tuple(hx) if self.cell.states > 1 else (hx,)
+        if not all(isinstance(h, Tensor) for h in given):
+            kinds = ", ".join(type(h).__name__ for h in given)
+            raise TypeError(f"{type(self).__name__}: hx holds {kinds}; give tensors, and masks as masks=")
         state = tuple(sequences.read_state(h) for h in given)
         if len(state) != self.cell.states or any(tuple(h.shape) != shape for h in state):
             shapes = [tuple(h.shape) for h in given]
@@ -239,6 +243,10 @@ class RecurrentLayers(MaskedModule):
         gates = (self.cell.gates, self.cell.gates, 2)
         for name, z, gate, size in zip(Masks._fields, masks, gates, sizes):
             full = (steps, gate, batch, size)
+            if not isinstance(z, Tensor):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is a {type(z).__name__}; no dropout is the mask of ones"
+                )
             if z.dim() != 4 or any(n not in (1, whole) for n, whole in zip(z.shape, full)):
                 raise ValueError(
                     f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, Weights, unroll
 from varrnn.dropout import Masks
-from varrnn.kernels.followed import followed
+from varrnn.followed import followed
 from varrnn.kernels.gru import gru_sequence, gru_sequence_reset_before
 from varrnn.kernels.lstm import lstm_sequence
 from varrnn.kernels.uncompiled import uncompiled

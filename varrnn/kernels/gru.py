@@ -14,8 +14,8 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
+from varrnn.followed import check_gradients
 from varrnn.kernels import gru_native, native
-from varrnn.kernels.followed import check_gradients
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, Recurrence, as_weight, chunks, operand, over, project
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
 from varrnn.kernels.layer_native import LAYER, Call, numbers, pointers
+from varrnn.kernels.products import for_both
 
 
 class Arguments(ctypes.Structure):
@@ -56,4 +57,5 @@ def backward(saved: Any, dh_out: Tensor | None, needs: Sequence[bool]) -> tuple[
     prepared.set(da=s.x.new_empty(*rows, 3 * size), dq=s.x.new_empty(*rows, size) if s.reset_after else None)
     prepared.set(packed_n=prepared.packed(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=b_ih, db_hh=b_hh)
     prepared.run("gru_backward")
-    return dx, dh, dw_ih, dw_hh, b_ih if needs[4] else None, (b_hh if s.reset_after else b_ih) if needs[5] else None
+    biases = (b_ih, b_hh) if s.reset_after else for_both(b_ih, *needs[4:6])
+    return dx, dh, dw_ih, dw_hh, *biases

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
+from varrnn.followed import check_gradients
 from varrnn.kernels import lstm_native, native
-from varrnn.kernels.followed import check_gradients
 from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
 from varrnn.kernels.products import (
     GateGradient,
     Recurrence,
     as_weight,
     chunks,
+    for_both,
     large,
     onednn,
     operand,
@@ -194,7 +195,7 @@ def torch_backward(
             db = rows.sum(0) if db is None else db.add_(rows.sum(0))
         if dx is not None:
             gradient.of_input(s.w.w_ih, z_x, dx[now])
-    return dx, *state, as_weight(dw_ih), as_weight(dw_hh), db if needs[5] else None, db if needs[6] else None
+    return dx, *state, as_weight(dw_ih), as_weight(dw_hh), *for_both(db, *needs[5:7])
 
 
 def derivatives(gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tensor) -> Tensor:

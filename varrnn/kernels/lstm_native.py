@@ -9,6 +9,7 @@ from torch import Tensor
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
 from varrnn.kernels.layer_native import LAYER, Call, Mask, pointers
+from varrnn.kernels.products import for_both
 
 
 class Arguments(ctypes.Structure):
@@ -51,4 +52,4 @@ def backward(saved: Any, dh_out: Tensor | None, dc_out: Tensor | None, needs: Se
     prepared.set(gates=s.gates, h=s.h, c=s.c, da=da, dh_out=dh_out, dc_out=dc_out)
     prepared.set(dh=dh, dc=dc, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=db)
     prepared.run("lstm_backward")
-    return dx, dh, dc, dw_ih, dw_hh, db if needs[5] else None, db if needs[6] else None
+    return dx, dh, dc, dw_ih, dw_hh, *for_both(db, *needs[5:7])

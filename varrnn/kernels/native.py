@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from varrnn.kernels.followed import followed
+from varrnn.followed import followed
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (

@@ -60,12 +60,17 @@ def operand(x: Tensor, z: Tensor) -> Tensor:
     if z.shape[1] == 1:
         return (x * z[:, 0]).view(steps * batch, size)
     out = x.new_empty(z.shape[1], steps, batch, size)
-    return torch.mul(x, z.transpose(0, 1), out=out).view(-1, steps * batch, size)
+    return torch.mul(x, z.transpose(0, 1), out=out).view(z.shape[1], steps * batch, size)
 
 
 def by_gate(rows: Tensor, gates: int) -> Tensor:
     """Rows (n, G*H) seen as (G, n, H), a view."""
-    return rows.view(rows.shape[0], gates, -1).transpose(0, 1)
+    return rows.view(rows.shape[0], gates, rows.shape[1] // gates).transpose(0, 1)
+
+
+def for_both(db: Tensor | None, b_ih: bool, b_hh: bool) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient of two biases that are added, for those that need it; in memory of its own for each."""
+    return db if b_ih else None, (db.clone() if b_ih and db is not None else db) if b_hh else None
 
 
 def masked_sum(parts: Sequence[Tensor], masks: Sequence[Tensor], out: Tensor) -> Tensor:

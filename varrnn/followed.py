@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # to be asked outside of what is not compiled
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
-_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # by torch.func
 _batched = [
     getattr(torch._C._functorch, name)
     for name in ("is_batchedtensor", "is_legacy_batchedtensor")
@@ -24,7 +24,7 @@ def followed() -> bool:
     All of these get the readable loop of cells.py.
     """
     forward_mode = getattr(forward_ad, "_current_level", -1) >= 0
-    return forward_mode or torch.jit.is_tracing() or _modes() > 0 or _transforms()
+    return forward_mode or torch.jit.is_tracing() or _modes() > 0 or transformed()
 
 
 def check_gradients(instead: str, *gradients: Tensor | None) -> None:
