@@ -24,10 +24,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="further run.py overrides, e.g. optim.epochs=5")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the table and the figure go")
     arguments = parser.parse_args()
-    if any(override.split("=")[0] == "model" for override in arguments.overrides):
-        raise UserError(
-            "model=: the demo compares " + ", ".join(MODELS) + "; for one model use python run.py model=..."
-        )
+    for key in ("model", "run_dir"):
+        if any(override.split("=")[0] == key for override in arguments.overrides):
+            raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
     if not hasattr(config.compose(arguments.overrides).task, "corpus"):
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
     started = time.monotonic()
@@ -45,10 +44,19 @@ def main() -> None:
 
 
 def table(summaries: dict) -> pd.DataFrame:
-    """Valid, test, test by MC dropout (nothing to sample without dropout), words per second."""
-    columns = {"valid_ppl": "valid", "test_ppl": "test", "test_ppl_mc": "test MC", "wps_train": "words/s"}
+    """Valid, test, test by MC dropout (nothing to sample without dropout), words per second.
+
+    Runs that were there already may be longer than the others, so their epochs are shown.
+    """
+    columns = {"epochs": "epochs", "valid_ppl": "valid", "test_ppl": "test", "test_ppl_mc": "test MC"}
+    columns["wps_train"] = "words/s"
     rows = {model: {name: s["metrics"].get(key) for key, name in columns.items()} for model, s in summaries.items()}
-    return pd.DataFrame(rows).T.astype(float).round({"valid": 1, "test": 1, "test MC": 1, "words/s": 0})
+    return (
+        pd.DataFrame(rows)
+        .T.astype(float)
+        .round({"valid": 1, "test": 1, "test MC": 1, "words/s": 0})
+        .astype({"epochs": int})
+    )
 
 
 def draw(summaries: dict, file: Path) -> Path:

@@ -14,7 +14,8 @@ def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "out" / "table.csv", index_col=0)
     assert list(table.index) == ["none", "naive", "variational_untied"]
-    assert list(table.columns) == ["valid", "test", "test MC", "words/s"]
+    assert list(table.columns) == ["epochs", "valid", "test", "test MC", "words/s"]
+    assert table["epochs"].tolist() == [1, 1, 1]
     assert table["test MC"].isna().tolist() == [True, False, False] and (table["test"] > 1).all()
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     assert str(tmp_path / "out" / "curves.png") in done.stdout

@@ -130,9 +130,9 @@ def test_word_dropout_in_mc_is_recorded(folders):
     _, (one, two, _) = folders
     members = [ensemble.member(folder, True, ["mc.word_dropout=true"]) for folder in (one, two)]
     task = tasks.build(members[0].config, torch.device("cpu"))
-    assert ensemble.record(members, task, torch.device("cpu"))["mc_word_dropout"] is True
+    assert ensemble.record(members, task, torch.device("cpu"), [])["mc_word_dropout"] is True
     plain = [ensemble.member(one, False, ["mc.word_dropout=true"])]
-    assert ensemble.record(plain, task, torch.device("cpu"))["mc_word_dropout"] is False
+    assert ensemble.record(plain, task, torch.device("cpu"), [])["mc_word_dropout"] is False
 
 
 def test_mistakes_are_one_clear_error(folders, tmp_path):

@@ -43,6 +43,7 @@ ORDER = (
         "runs",
         "ensemble",
         "explain",
+        "command_line",
         "sweep_plan",
         "multirun",
         "help",

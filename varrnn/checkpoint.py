@@ -81,7 +81,7 @@ def readable(file: Path) -> Iterator[None]:
 
 
 def damaged(file: Path, error: Exception) -> UserError:
-    hint = "remove it to sample again" if file.name == "mc.pt" else AGAIN
+    hint = "remove it to sample again" if file.name.startswith("mc") else AGAIN
     return UserError(f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); {hint}")
 
 

@@ -2,7 +2,8 @@
 
 import difflib
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from varrnn import checkpoint, schema
 from varrnn.errors import UserError
@@ -27,7 +29,7 @@ ALLOWED = {
     "optim.schedule": ("decay", "constant"),
     "optim.decay_rule": ("all", "one_gate"),
 }
-MOST_SEED = 2**63 - 1
+AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
 AT_LEAST = {
     "size.init": 0,
     "size.units": 1,
@@ -38,6 +40,8 @@ AT_LEAST = {
     "optim.weight_decay": 0,
     "task.steps": 1,
     "task.batch_size": 1,
+    "task.min_count": 1,
+    "train.checkpoint_minutes": 0,
     "train.log_every": 1,
     "train.patience": 0,
     "mc.samples": 0,
@@ -78,12 +82,27 @@ def compose(overrides: Sequence[str]) -> Config:
         return to_config(hydra.compose("config", list(overrides)))
 
 
-def to_config(composed: DictConfig) -> Config:
-    """Dataclasses from here on: config stops at the door."""
+def to_config(composed: DictConfig, chosen: Mapping[str, str] | None = None) -> Config:
+    """Dataclasses from here on: config stops at the door. `chosen` are the group choices, where Hydra tells them."""
     config = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
+    known = leaves(config)
+    for key in leaves(OmegaConf.to_container(composed)):  # type: ignore[arg-type]
+        if key not in known:  # added with +key=
+            raise UserError(f"{key}: there is no such option{nearest(key, list(known))}")
     check(config)
+    check_names(config, chosen or {})
     return config
+
+
+def check_names(config: Config, chosen: Mapping[str, str]) -> None:
+    """A variant's file gives its own name; that of another would file its runs among the other's."""
+    for group, name in choices(config).items():
+        if group in chosen and chosen[group] != name:
+            raise UserError(
+                f"{group}={chosen[group]}: its file says `name: {name}`; a file of {group}/ has to give its own name, "
+                f"`name: {chosen[group]}`"
+            )
 
 
 def check(config: Config) -> None:
@@ -99,19 +118,17 @@ def check(config: Config) -> None:
             raise UserError(
                 f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}"
             )
-    for key, least in AT_LEAST.items():
-        if values[key] < least:
-            raise UserError(f"{key}={values[key]}: must be at least {least}")
+    check_numbers(values)
     for name in RATES:
         if not 0 <= values[f"model.{name}"] < 1:
             raise UserError(
                 f"model.{name}={values[f'model.{name}']}: a probability of dropping, at least 0 and below 1"
             )
-    for key in ("optim.lr", "optim.decay"):
-        if not values[key] > 0:
-            raise UserError(f"{key}={values[key]}: must be above 0")
-    if config.seed > MOST_SEED:
-        raise UserError(f"seed={config.seed}: must be at most {MOST_SEED}")
+    if config.optim.method == "sgd" and config.optim.weight_decay >= 1:
+        raise UserError(
+            f"optim.weight_decay={config.optim.weight_decay}: must be below 1; after each step of SGD the parameters "
+            "are multiplied by 1 - weight_decay"
+        )
     if config.optim.decay_rule != "all" and config.optim.method != "adam":
         raise UserError(
             f"optim.decay_rule={config.optim.decay_rule}: only with optim.method=adam; SGD decays all layers"
@@ -121,6 +138,22 @@ def check(config: Config) -> None:
             f"cell={config.cell}: dropout on the memory (model.p_c={config.model.p_c}) needs an LSTM; "
             "set cell=lstm or model.p_c=0"
         )
+
+
+def check_numbers(values: Mapping[str, Any]) -> None:
+    """Finite, and within what makes sense."""
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: must be a finite number")
+    for key, least in AT_LEAST.items():
+        if values.get(key) is not None and values[key] < least:
+            raise UserError(f"{key}={values[key]}: must be at least {least}")
+    for key, most in AT_MOST.items():
+        if values[key] > most:
+            raise UserError(f"{key}={values[key]}: must be at most {most}")
+    for key in ("optim.lr", "optim.decay"):
+        if not values[key] > 0:
+            raise UserError(f"{key}={values[key]}: must be above 0")
 
 
 def of_a_folder(config: Config) -> dict[str, Any]:
@@ -152,12 +185,6 @@ def diff(config: Config) -> dict[str, Any]:
     """The sorted options that differ from composing the group choices alone."""
     base = identity(compose([f"{group}={name}" for group, name in choices(config).items()]))
     return {key: value for key, value in identity(config).items() if key != "seed" and base.get(key) != value}
-
-
-def identify(overrides: Sequence[str]) -> tuple[dict[str, str], dict[str, Any], int]:
-    """(choices, diff, seed) of the run that `python run.py OVERRIDES` would make."""
-    config = compose(overrides)
-    return choices(config), diff(config), config.seed
 
 
 def run_dir(config: Config) -> Path:
@@ -196,14 +223,19 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
     file = Path(folder) / "config.yaml"
     if not file.is_file():
         raise UserError(f"{folder}: not a run's folder (no config.yaml in it)")
-    saved = OmegaConf.load(file)
     made = OmegaConf.structured(Config)
-    made.task = OmegaConf.structured(_task_class(saved))
     for override in overrides:
         key = override.split("=", 1)[0]
         if "=" not in override or not (key.startswith("mc.") or key in ("device", "threads", "progress")):
             raise UserError(f"{override}: a finished run can only be given mc.*=, device=, threads= or progress=")
-    config = OmegaConf.to_object(OmegaConf.merge(made, saved, OmegaConf.from_dotlist(list(overrides))))
+    try:
+        saved = OmegaConf.load(file)
+        made.task = OmegaConf.structured(_task_class(saved))
+        asked = OmegaConf.merge(made, saved)
+    except (OmegaConfBaseException, YAMLError, ValueError, TypeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UserError(f"{file}: not the config of a run ({first}); remove it, or choose run_dir=") from error
+    config = OmegaConf.to_object(OmegaConf.merge(asked, OmegaConf.from_dotlist(list(overrides))))
     assert isinstance(config, Config)
     check(config)
     return config
@@ -211,10 +243,12 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def _task_class(saved: Any) -> type[schema.Task]:
     """The task's dataclass: the one whose options are those that were saved."""
-    names = set(saved.task)
+    if not isinstance(saved, DictConfig) or not isinstance(saved.get("task"), DictConfig):
+        raise ValueError("no task in it")
+    names = {str(name) for name in saved.task}
     fits = [task for task in schema.TASKS.values() if names <= {field.name for field in fields(task)}]
     if not fits:
-        raise UserError(f"config.yaml: no task has the options {', '.join(sorted(names))}")
+        raise ValueError(f"no task has the options {', '.join(sorted(names))}")
     return fits[0]
 
 

@@ -16,7 +16,7 @@ from varrnn.evaluate import log_probabilities, safe_exp
 from varrnn.interrupt import Interrupts
 from varrnn.progress import Bar
 from varrnn.schema import CHOICES, Config
-from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask
+from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
 
 MIXED = "mixed"
 
@@ -66,15 +66,17 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
     if task.sha256 != members[0].summary["data"]["sha256"]:
         raise UserError(f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256)")
     total, curve, alone, samples = Average(), [], [], []
+    commits = [commit for one in members for commit in one.summary["commits"]]
     how = "stopped; samples that are done are kept, the same command goes on"
     with Interrupts() as interrupts, Bar(interrupts, first.progress, first.train.checkpoint_minutes, how) as bar:
         for one in members:
-            log_p, count = test_log_probabilities(one, task, device, bar)
+            log_p, count, sampled_by = test_log_probabilities(one, task, device, bar)
             alone.append(safe_exp(-float(log_p.mean())))
             curve.append(total.add(log_p))
             samples.append(count)
+            commits += sampled_by
             bar.line(f"{total.members:3d} of {len(members)}: test ppl {alone[-1]:.3f} alone, {curve[-1]:.3f} together")
-    return record(members, task, device) | {
+    return record(members, task, device, commits) | {
         "mc_samples": min(samples),
         "member_samples": samples,
         "metrics": {"test_ppl": curve[-1]},
@@ -100,16 +102,19 @@ def check(members: Sequence[Member]) -> None:
 
 
 @torch.no_grad()
-def test_log_probabilities(one: Member, task: LanguageModelTask, device: torch.device, bar: Bar) -> tuple[Tensor, int]:
-    """log p of every word of the test text under one model (N - 1,), and the number of samples behind it (0: none)."""
+def test_log_probabilities(
+    one: Member, task: LanguageModelTask, device: torch.device, bar: Bar
+) -> tuple[Tensor, int, list[str]]:
+    """log p of every word of the test text under one model (N - 1,), its samples (0: none), and their code."""
     model = task.model(one.config)
     runs.load_reported(model, one.config, one.folder)
     model.eval()
     if not one.mc:
-        return torch.cat([log_p.squeeze(1) for _, log_p in read(model, task)]), 0
+        return torch.cat([log_p.squeeze(1) for _, log_p in read(model, task)]), 0, []
     with checkpoint.locked(one.folder):
         saved = sampled(one, model, task, device, bar)
-    return saved["log_sums"].logsumexp(0) - math.log(saved["done"]), saved["done"]
+    log_p = saved["log_sums"].logsumexp(0) - math.log(saved["done"])
+    return log_p, saved["done"], saved.get("commits", [])
 
 
 def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
@@ -118,8 +123,8 @@ def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
 
 
 def sampled(one: Member, model: Any, task: LanguageModelTask, device: torch.device, bar: Bar) -> dict[str, Any]:
-    """The run's mc.pt, with at least as many samples as asked for: what its own MC evaluation left counts."""
-    file = one.folder / "mc.pt"
+    """The run's file of samples, with at least as many samples as asked for: what its own MC evaluation left counts."""
+    file = one.folder / samples_file(one.config)
     if file.is_file():
         saved = checkpoint.load(file, device)
         with checkpoint.readable(file):
@@ -131,9 +136,10 @@ def sampled(one: Member, model: Any, task: LanguageModelTask, device: torch.devi
     return checkpoint.load(file, device)
 
 
-def record(members: Sequence[Member], task: LanguageModelTask, device: torch.device) -> dict[str, Any]:
-    """Which models, on what, with which code."""
-    commit, dirty = results.commit()
+def record(
+    members: Sequence[Member], task: LanguageModelTask, device: torch.device, commits: Sequence[str]
+) -> dict[str, Any]:
+    """Which models, on what, with which code: that of their training, of their samples and of this average."""
     chosen = [configs.choices(one.config) for one in members]
     return {
         "schema": results.SCHEMA,
@@ -146,8 +152,8 @@ def record(members: Sequence[Member], task: LanguageModelTask, device: torch.dev
         "member_mc": [one.mc for one in members],
         "mc_word_dropout": any(one.mc and one.config.mc.word_dropout for one in members),
         "data": {"name": task.name, "sha256": task.sha256},
-        "commit": commit,
-        "dirty": dirty,
+        "commit": results.commit()[0],
+        **results.worked_on([*commits, results.code()]),
         "versions": results.versions(),
         "hardware": results.hardware(device),
     }

@@ -16,6 +16,8 @@ from varrnn.config import CONFIGS, NOT_COMPOSED, compose, leaves, nearest
 from varrnn.interrupt import Stopped
 from varrnn.schema import TASKS, Config
 
+USERS_MISTAKES = (*NOT_COMPOSED, YAMLError, OSError)
+
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
@@ -29,7 +31,7 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(128 + stopped.signum)
     except KeyboardInterrupt:
         sys.exit(130)
-    except (*NOT_COMPOSED, YAMLError, OSError) as error:
+    except USERS_MISTAKES as error:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
 
@@ -41,7 +43,10 @@ def explain(error: Exception) -> str:
         allowed = [option for option in error.options if option != "null"]
         return f"{group}={name}: allowed are {', '.join(allowed)}{nearest(name, allowed)}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; see python run.py --help"
+        return (
+            f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; a value with brackets, commas or blanks needs quotes "
+            "of its own inside those of the shell, 'KEY=\"VALUE\"'; see python run.py --help"
+        )
     if isinstance(error, YAMLError):
         return f"a config file is not valid YAML: {' '.join(str(error).split())}"
     several = re.search(r"Ambiguous value for argument '([^']+)'", str(error))
@@ -76,7 +81,7 @@ def _explain_key(error: Exception, cause: BaseException) -> str:
     first = next((line for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
     if not key:
         return first
-    if missing or "not in" in first:
+    if missing or re.search(r"Key '[^']+' (is )?not in", str(cause)):
         owners = [name for name, task in TASKS.items() if key in {f"task.{field.name}" for field in fields(task)}]
         if owners:
             return f"{key}: an option of {' and '.join(owners)} tasks, not of the chosen one; see python run.py --help"

@@ -4,10 +4,9 @@ import re
 import sys
 from pathlib import Path
 
-from varrnn.config import CONFIGS, leaves
+from varrnn.config import CONFIGS, compose, leaves
 from varrnn.explain import sentences
 from varrnn.multirun import spell
-from varrnn.schema import Config
 
 GROUPS = {
     "model": "the dropout variant, a row of Table 1",
@@ -48,10 +47,11 @@ def text(all_keys: bool = False) -> str:
             lines += [f"    {file.stem:26}{first_comment(file)}" for file in files]
     lines += [
         "",
-        "Keys, with the defaults that groups may change" + ("" if all_keys else "; `--help all` lists all"),
+        "Keys, with what they are in `python run.py`; groups change them"
+        + ("" if all_keys else "; `--help all` lists all"),
         "",
     ]
-    told, defaults = sentences(), leaves(Config())
+    told, defaults = sentences(), leaves(compose([]))
     for key in told if all_keys else KEYS:
         default = f"={spell(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {told[key]}")

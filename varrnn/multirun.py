@@ -103,10 +103,11 @@ def cores() -> int:
 
 def run(composed: DictConfig) -> None:
     """What run.py does with a composed config: one run; in a sweep, a run that cannot end the sweep."""
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN:
         job(composed)
     else:
-        runs.run(configs.to_config(composed))
+        runs.run(configs.to_config(composed, hydra.runtime.choices))
 
 
 def job(composed: DictConfig) -> None:
@@ -120,7 +121,7 @@ def job(composed: DictConfig) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             if (folder / STOP).exists():
                 return
-        config = configs.to_config(composed)
+        config = configs.to_config(composed, hydra.runtime.choices)
         with share(config, hydra, folder) as mine:
             runs.run(mine)
     except KeyboardInterrupt as asked:

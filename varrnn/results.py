@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from varrnn import checkpoint
 from varrnn.errors import UserError
+from varrnn.kernels import native
 from varrnn.version import __version__
 
 SUMMARY = "summary.json"
@@ -31,9 +33,18 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    if not isinstance(found, dict) or not found.keys() >= {"status", "config", "data", "metrics", "history"}:
+    if not is_summary(found):
         raise UserError(f"{file}: not the summary of a run; remove it and start the same command again")
     return found
+
+
+def is_summary(found: Any) -> bool:
+    """Whether it holds what is asked of a summary everywhere."""
+    parts = ("config", "data", "metrics", "history")
+    if not isinstance(found, dict) or "status" not in found or not all(isinstance(found.get(p), dict) for p in parts):
+        return False
+    epochs, optim = found["history"].get("epoch"), found["config"].get("optim")
+    return isinstance(epochs, list) and isinstance(optim, dict) and "epochs" in optim and "sha256" in found["data"]
 
 
 def is_finished(summary: dict[str, Any] | None) -> bool:
@@ -83,6 +94,17 @@ def commit() -> tuple[str | None, bool]:
         return None, False
 
 
+def code() -> str:
+    """The commit that is running, with `+dirty` where what computes differs from it."""
+    name, dirty = commit()
+    return f"{name or 'unknown'}{'+dirty' if dirty else ''}"
+
+
+def worked_on(commits: Sequence[str]) -> dict[str, Any]:
+    """Every code that has computed something of a summary, each once."""
+    return {"commits": list(dict.fromkeys(commits)), "dirty": any(one.endswith("+dirty") for one in commits)}
+
+
 def versions() -> dict[str, str]:
     """The versions that numbers depend on."""
     return {
@@ -96,7 +118,13 @@ def versions() -> dict[str, str]:
 def hardware(device: torch.device) -> dict[str, Any]:
     """Model and number of cores, nothing that names the machine."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return {"cpu": cpu_model(), "cores": os.cpu_count(), "gpu": gpu, "threads": torch.get_num_threads()}
+    numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    return {"cpu": cpu_model(), "gpu": gpu, **numbers, "kernels": kernels(device)}
+
+
+def kernels(device: torch.device) -> str:
+    """Who computes: the C code, or torch's operations."""
+    return "C" if device.type == "cpu" and native.library() is not None else "torch"
 
 
 def cpu_model() -> str:

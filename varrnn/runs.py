@@ -20,6 +20,7 @@ from varrnn.tasks import Numbers, Task
 from varrnn.train import BEST, CHECKPOINT, Progress, Trainer, Unstable
 
 PATHS = ("runs_root", "run_dir")
+OWN_FILES = ("text", "reviews")  # tasks whose data nobody else knows
 
 
 def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
@@ -29,9 +30,32 @@ def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
         (folder / "error.txt").unlink(missing_ok=True)
         try:
             return _run(config, folder)
-        except (UserError, Unstable) as error:
+        except UserError as error:
             note(folder, error)
-            raise UserError(f"{folder}: {error}") if isinstance(error, Unstable) else error from error
+            raise
+        except Unstable as error:
+            note(folder, error)
+            raise UserError(f"{folder}: {error}") from error
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            told = UserError(f"{folder}: {too_large(config)}")
+            note(folder, told)
+            raise told from error
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """A GPU says so in an exception of its own, a CPU's allocator in words."""
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def too_large(config: Config) -> str:
+    """What to lower."""
+    size, task, mc = config.size, config.task, config.mc
+    return (
+        f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps} "
+        f"(MC dropout: mc.rows={mc.rows}, mc.memory_mb={mc.memory_mb}); lower one of them, what is done is kept"
+    )
 
 
 def note(folder: Path, error: Exception) -> None:
@@ -43,16 +67,21 @@ def note(folder: Path, error: Exception) -> None:
 
 def _run(config: Config, folder: Path) -> dict[str, Any]:
     device = choose_device(config)
-    if (folder / "config.yaml").is_file():
+    begun = any((folder / name).is_file() for name in (CHECKPOINT, results.SUMMARY))
+    if begun and (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
         checkpoint.refuse_changes(folder, configs.of_a_folder(saved), configs.of_a_folder(config))
-    ended, goes_on = results.read(folder), False
+    ended, goes_on, asked = results.read(folder), False, config.optim.epochs
     if ended is not None and results.is_finished(ended):
         config, goes_on = horizon(config, ended)
     if ended is not None and results.is_finished(ended) and not goes_on and mc_done(ended, config):
-        print(f"finished already: {folder}\n{describe(ended, config)}")
+        check_own_files(config, folder, ended)
+        longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
+        print(f"finished already{longer}: {folder}\n{describe(ended, config)}")
         return ended
-    if not (folder / "config.yaml").is_file():  # so that a run that cannot begin is listed with its command
+    if goes_on and not (folder / CHECKPOINT).is_file():
+        raise UserError(f"{folder / CHECKPOINT}: is missing, so this run cannot go on; choose run_dir= to train anew")
+    if not begun:  # so that a run that cannot begin is listed with its command
         configs.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
@@ -77,6 +106,18 @@ def horizon(config: Config, ended: dict[str, Any]) -> tuple[Config, bool]:
     goes_on = ended["history"]["epoch"][-1] == trained < config.optim.epochs
     kept = config.optim.epochs if goes_on else trained
     return replace(config, optim=replace(config.optim, epochs=kept)), goes_on
+
+
+def check_own_files(config: Config, folder: Path, ended: dict[str, Any]) -> None:
+    """A finished run of a user's own files is that of today's only as long as nobody changed them."""
+    if config.task.name not in OWN_FILES:
+        return
+    try:
+        task = tasks.build(config, torch.device("cpu"))
+    except UserError as error:
+        print(f"warning: the data are not what they were ({error})")
+        return
+    check_task(task, config, folder, ended)
 
 
 def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] | None) -> None:
@@ -116,13 +157,12 @@ def train(
 ) -> dict[str, Any]:
     """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
     trainer = Trainer(task, model, config, folder, bar, device)
-    commit, dirty = results.commit()
-    if dirty:
+    if results.commit()[1]:
         where = ", ".join(results.COMPUTES)
         bar.line(f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be")
     summary = {"status": "finished", **identification(config, task, device)}
     try:
-        progress = trainer.fit(f"{commit or 'unknown'}{'+dirty' if dirty else ''}")
+        progress = trainer.fit(results.code())
     except Unstable as error:
         failed = {"status": "unstable", "reason": str(error), "metrics": {}}
         results.write(folder, summary | failed | leftovers(trainer.progress, device))
@@ -155,12 +195,10 @@ def identification(config: Config, task: Task, device: torch.device) -> dict[str
 
 def leftovers(progress: Progress, device: torch.device) -> dict[str, Any]:
     """What training has measured on its way, finished or not."""
-    code = progress.commits
     return {
         "history": progress.history,
-        "commit": code[-1].removesuffix("+dirty"),
-        "dirty": any(one.endswith("+dirty") for one in code),
-        "commits": code,
+        "commit": progress.commits[-1].removesuffix("+dirty"),
+        **results.worked_on(progress.commits),
         "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
         "peak_memory_mb": results.peak_memory_mb(device),
     }
@@ -171,7 +209,7 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
     model.eval()
     last = task.final_metrics(model)
     best = last
-    if task.score is not None and progress.best_epoch != progress.epoch - 1:
+    if progress.best_epoch not in (0, progress.epoch - 1):
         last_parameters = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         load_best(model, folder)
         best = task.final_metrics(model)
@@ -226,11 +264,11 @@ def add_mc(
     model.eval()
     started = time.perf_counter()
     bar.line(f"MC dropout with {config.mc.samples} samples")
-    metrics, extras = task.mc(model, config, folder, bar)
-    summary = summary | extras
+    metrics, extras, earlier = task.mc(model, config, folder, bar)
+    summary = summary | extras | results.worked_on([*summary["commits"], *earlier.commits, results.code()])
     summary["metrics"] = summary["metrics"] | metrics
-    summary["mc"] = {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
-    summary["duration"] = summary["duration"] | {"mc_seconds": time.perf_counter() - started}
+    summary["mc"] = {"samples": int(metrics["mc_samples"]), "word_dropout": config.mc.word_dropout}
+    summary["duration"] |= {"mc_seconds": earlier.seconds + time.perf_counter() - started}
     results.write(folder, summary)
     return summary
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from varrnn import checkpoint, optim, schema, seeds
+from varrnn import checkpoint, optim, results, schema, seeds
 from varrnn.errors import UserError
 from varrnn.model import SequenceModel
 from varrnn.progress import Bar
@@ -69,8 +69,7 @@ class Trainer:
         """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
         self.restore()
         now = self.progress
-        if code not in now.commits:
-            now.commits.append(code)
+        now.commits = [*(one for one in now.commits if one != code), code]
         self._start_bar()
         while not self.finished():
             self._train_epoch()
@@ -108,9 +107,11 @@ class Trainer:
                 seen, started = now.update, self._clock(started)
             if now.update < task.updates and self.bar.save_due():
                 self._look(seen, lr)
-                seen, started = now.update, self._clock(started)
+                seen = now.update
+                self._clock(started)
                 self.save()
                 self.bar.leave_if_asked()
+                started = time.perf_counter()
 
     def update(
         self, epoch: int, update: int, state: Any, lr: float, draws: torch.Generator | None
@@ -153,6 +154,7 @@ class Trainer:
         started = time.perf_counter()
         self.model.eval()
         measured = self.task.epoch_metrics(self.model, now.epoch)
+        self._check_score(measured)
         now.train_seconds += now.epoch_seconds
         now.total_seconds += now.epoch_seconds + time.perf_counter() - started
         now.add_row(
@@ -169,6 +171,14 @@ class Trainer:
         )
         self._keep_best(measured)
         now.epoch, now.update, now.state, now.looked_at, now.epoch_seconds = now.epoch + 1, 0, None, None, 0.0
+
+    def _check_score(self, measured: dict[str, float]) -> None:
+        score = self.task.score
+        if score is not None and not math.isfinite(measured[score]):
+            raise Unstable(
+                f"epoch {self.progress.epoch}: {score} is {measured[score]}; the last good checkpoint is kept. Try "
+                "another seed=, a lower optim.lr or a smaller optim.clip"
+            )
 
     def _keep_best(self, measured: dict[str, float]) -> None:
         now, score = self.progress, self.task.score
@@ -203,12 +213,15 @@ class Trainer:
         with checkpoint.readable(file):
             self.optimiser.load_state_dict(saved["optimiser"])
             self.progress.__dict__.update(progress)
-        if saved["place"] != self._place():
+        now, asked = self.progress, self.config.optim.epochs
+        if now.best_epoch and not (self.folder / BEST).is_file():
+            now.best_epoch, now.best_score = 0, math.inf
+            self.bar.line(f"warning: {self.folder / BEST} is missing; the best epoch is looked for from here on")
+        if not self._place().startswith(saved["place"]):  # older checkpoints do not say what computes
             self.bar.line(
                 f"warning: started on {saved['place']}, going on on {self._place()}: the numbers will not be those of "
                 "a run that was never stopped, and words per second mix both (set device=, threads=)"
             )
-        now, asked = self.progress, self.config.optim.epochs
         if now.epoch - 1 > asked or (now.epoch > asked and now.update):
             raise UserError(
                 f"{self.folder}: optim.epochs={asked}, but it is in epoch {now.epoch} already; ask for more, or choose "
@@ -218,8 +231,8 @@ class Trainer:
             self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
 
     def _place(self) -> str:
-        """What exact repetition depends on: rounding differs with the number of threads, masks with the device."""
-        return f"{self.device.type}, {torch.get_num_threads()} threads"
+        """What exact repetition depends on: rounding differs with threads and kernels, masks with the device."""
+        return f"{self.device.type}, {torch.get_num_threads()} threads, kernels in {results.kernels(self.device)}"
 
     def _start_bar(self) -> None:
         words = sum(self.task.words(update) for update in range(self.task.updates))

@@ -22,9 +22,14 @@ def load(train: str, valid: str, test: str, min_count: int | None = None) -> Cor
     if min_count is None:
         min_count = 1 if UNK in splits[0] else 2
     _check_unseen(splits, min_count)
+    replaced = replace_rare(splits, min_count)
+    if set(replaced[0]) <= {UNK, EOS}:
+        raise UserError(
+            f"task.min_count={min_count}: no word of {paths[0]} occurs as often as that; choose a lower one"
+        )
     sums = {split: files.sha256_of(content) for split, content in zip(("train", "valid", "test"), contents)}
     sums["min_count"] = str(min_count)
-    return encode("text", replace_rare(splits, min_count), files.sha256_of_files(sums))
+    return encode("text", replaced, files.sha256_of_files(sums))
 
 
 def _path(split: str, path: str) -> Path:

@@ -36,6 +36,13 @@ class Step(NamedTuple):
     state: Any
 
 
+class Earlier(NamedTuple):
+    """What earlier starts have done of an evaluation: with which code, and for how long."""
+
+    commits: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
 class Task(Protocol):
     """What the training loop asks of a task; `model` is always the network that the task itself has made."""
 
@@ -63,8 +70,11 @@ class Task(Protocol):
     def final_metrics(self, model: Any) -> Numbers:
         """What is measured once, on the last and on the best epoch's parameters."""
 
-    def mc(self, model: Any, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
-        """MC dropout: metrics, and further entries of the summary. May stop and go on through a file in `folder`."""
+    def mc(self, model: Any, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any], Earlier]:
+        """MC dropout: metrics (`mc_samples` among them), and further entries of the summary.
+
+        May stop and go on through a file in `folder`, which knows what earlier starts have done.
+        """
 
     def reference_metrics(self) -> Numbers:
         """Yardsticks computed from the data alone."""

@@ -1,18 +1,19 @@
 """Predict the next word (section 5.1 of the paper): windows of a text, carried state, perplexity."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from varrnn import checkpoint, evaluate, mc, schema
+from varrnn import checkpoint, evaluate, mc, results, schema
 from varrnn.data import ptb, pydoc, text
 from varrnn.data.corpus import Corpus, columns, count_windows
 from varrnn.dropout import Dropout
 from varrnn.errors import UserError
 from varrnn.model import SequenceModel, initialise
-from varrnn.tasks import Numbers, Step, refuse_unused
+from varrnn.tasks import Earlier, Numbers, Step, refuse_unused
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
@@ -114,34 +115,52 @@ class LanguageModelTask:
         weights = checkpoint.fingerprint(model)
         return {"word_dropout": config.mc.word_dropout, "weights": weights, "data": self.sha256}
 
-    def mc(self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any]]:
-        """Test perplexity by MC dropout, stopping and going on through mc.pt."""
-        device = self.test.device
+    def mc(
+        self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any
+    ) -> tuple[Numbers, dict[str, Any], Earlier]:
+        """Test perplexity by MC dropout, stopping and going on through a file; more samples than asked for stay."""
+        device, samples, started = self.test.device, config.mc.samples, time.perf_counter()
         rows = config.mc.rows or (1000 if device.type == "cuda" else 100)
         carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, config.mc.memory_mb)
-        file = folder / "mc.pt"
-        described = self.described(model, config)
-        if file.is_file():
-            saved = checkpoint.load(file, device)
-            with checkpoint.readable(file):
-                under_way = saved["pass_rows"] if saved["position"] else 0
-                if saved["described"] == described and saved["done"] + under_way <= config.mc.samples:
-                    carlo.load_state_dict(saved)
-                    if saved["device"] != device.type:  # the same seeds draw other masks there
-                        carlo.restart_pass()
-        bar.start(config.mc.samples * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
-        while carlo.done < config.mc.samples:
+        file, described = folder / samples_file(config), self.described(model, config)
+        earlier = resume(carlo, file, described, samples)
+        commits = list(dict.fromkeys([*earlier.commits, results.code()]))
+        bar.start(max(samples, carlo.done) * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
+        while carlo.done < samples:
             before = carlo.done
-            bar.advance(carlo.advance(config.mc.samples))
+            bar.advance(carlo.advance(samples))
             if carlo.done != before:
                 ppl, error = carlo.result()
                 bar.show(f"{carlo.done} samples: ppl {ppl:.2f} +- {error:.2f}")
-            if bar.save_due() or carlo.done == config.mc.samples:
-                checkpoint.save({**carlo.state_dict(), "described": described, "device": device.type}, file)
+            if bar.save_due() or carlo.done == samples:
+                spent = earlier.seconds + time.perf_counter() - started
+                told = {"described": described, "device": device.type, "seconds": spent, "commits": commits}
+                checkpoint.save({**carlo.state_dict(), **told}, file)
             bar.leave_if_asked()
         ppl, error = carlo.result()
         metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": carlo.done}
-        return metrics, {"mc_curve": carlo.curve_ppl()}
+        return metrics, {"mc_curve": carlo.curve_ppl()}, earlier
+
+
+def samples_file(config: schema.Config) -> str:
+    """The ablation has a file of its own: asking for it costs nobody's samples."""
+    return "mc_word_dropout.pt" if config.mc.word_dropout else "mc.pt"
+
+
+def resume(carlo: mc.MonteCarlo, file: Path, described: dict[str, Any], samples: int) -> Earlier:
+    """Take over what an earlier start has left; a pass under way that leads beyond `samples` is begun anew."""
+    if not file.is_file():
+        return Earlier()
+    device = carlo.text.device
+    saved = checkpoint.load(file, device)
+    with checkpoint.readable(file):
+        if saved["described"] != described:
+            return Earlier()
+        carlo.load_state_dict(saved)
+        too_far = carlo.position and carlo.done + carlo.pass_rows > samples
+        if too_far or saved["device"] != device.type:  # the same seeds draw other masks on another device
+            carlo.restart_pass()
+        return Earlier(tuple(saved.get("commits", ())), saved.get("seconds", 0.0))
 
 
 def detach(state: Any) -> Any:

@@ -11,7 +11,7 @@ from varrnn import schema, seeds
 from varrnn.data import baselines, cornell, csv_reviews, synthetic
 from varrnn.data.reviews import Reviews, Segments, segments
 from varrnn.errors import UserError
-from varrnn.tasks import Numbers, Step, refuse_unused, sentiment_model
+from varrnn.tasks import Earlier, Numbers, Step, refuse_unused, sentiment_model
 from varrnn.tasks.regression import Part, approximation, monte_carlo
 from varrnn.tasks.sentiment_model import SentimentModel
 
@@ -153,7 +153,7 @@ class SentimentTask:
 
     def mc(
         self, model: SentimentModel, config: schema.Config, folder: Path, bar: Any
-    ) -> tuple[Numbers, dict[str, Any]]:
+    ) -> tuple[Numbers, dict[str, Any], Earlier]:
         """MC dropout on the test set with more samples than the curve has; takes a minute, so nothing is saved."""
         samples = config.mc.samples
         bar.start(samples * self.test.x.numel())
@@ -165,7 +165,11 @@ class SentimentTask:
         stream = (self.seed, 0, TEST)  # epoch 0: the draws of no epoch
         drawn = self._ratings(monte_carlo(model, self.test.x, samples, stream, config.mc.word_dropout, tick))
         rmse, likelihood = self.test.rmse(drawn.mean(0)), self.test.log_likelihood(drawn)
-        return {f"test_rmse_mc{samples}": rmse, f"test_ll_mc{samples}": likelihood, "mc_samples": samples}, {}
+        return (
+            {f"test_rmse_mc{samples}": rmse, f"test_ll_mc{samples}": likelihood, "mc_samples": samples},
+            {},
+            Earlier(),
+        )
 
 
 def fixed_sample(count: int) -> Tensor:

@@ -1,0 +1,148 @@
+"""The words of run.py: options anywhere, values that no run can use, files of a user's own."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import small_runs
+import torch
+from small_runs import ROOT, TINY, make_run, python, write_texts
+
+from varrnn import command_line, config, runs
+from varrnn.config import load_run
+from varrnn.errors import UserError
+from varrnn.explain import explain
+from varrnn.train import BEST, CHECKPOINT
+from varrnn.version import __version__
+
+
+def test_options_may_stand_anywhere():
+    words = ["seed=1,2", "-m", "optim.lr=1", "--config-dir", "mine", "--cfg=job", "x=-1"]
+    assert command_line.options_first(words) == [
+        *("-m", "--config-dir", "mine", "--cfg=job"),
+        *("seed=1,2", "optim.lr=1", "x=-1"),
+    ]
+    assert command_line.options_first(["a=1", "-cd"]) == ["-cd", "a=1"]
+
+
+def test_version_and_a_value_without_a_key():
+    done = python("run.py", "--version")
+    assert (done.returncode, done.stdout) == (0, f"varrnn {__version__}\n")
+    done = python("run.py", "=3")
+    assert (
+        done.returncode == 1
+        and done.stderr == "error: =3: a value without its key; give KEY=VALUE, see python run.py --help\n"
+    )
+
+
+def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
+    started = subprocess.Popen([sys.executable, str(ROOT / "run.py")], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    started.send_signal(signal.SIGINT)
+    assert "Traceback" not in started.communicate(timeout=120)[1] and started.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("optim.clip=nan", "optim.clip=nan: must be a finite number"),
+        ("optim.lr=inf", "optim.lr=inf: must be a finite number"),
+        ("size.init=inf", "size.init=inf: must be a finite number"),
+        ("optim.weight_decay=2", "optim.weight_decay=2.0: must be below 1"),
+        ("train.checkpoint_minutes=-3", "train.checkpoint_minutes=-3.0: must be at least 0"),
+        ("task.min_count=-5", "task.min_count=-5: must be at least 1"),
+        ("threads=100000", "threads=100000: must be at most 1024"),
+        ("+optim.lrr=3", "optim.lrr: there is no such option; did you mean optim.lr"),
+        ("+foo=3", "foo: there is no such option"),
+        ("task.path=/tmp/x(y)", "needs quotes of its own"),
+    ],
+)
+def test_values_that_no_run_can_use(override, expected):
+    with pytest.raises(Exception) as caught:
+        config.compose([override])
+    assert expected in explain(caught.value)
+
+
+def own_model(folder, text: str) -> tuple[str, str, str]:
+    (folder / "model").mkdir()
+    (folder / "model" / "mine.yaml").write_text(text)
+    return "model=mine", "--config-dir", str(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name: naive\np_U: 0.3\n", "error: model=mine: its file says `name: naive`; a file of model/ has to give its"),
+        ("name: mine\np_Q: 0.3\n", "error: model.p_Q: there is no such group or option"),
+    ],
+)
+def test_a_variant_of_ones_own(text, expected, tmp_path):
+    done = python("run.py", *own_model(tmp_path, text))
+    assert done.returncode == 1 and done.stderr.startswith(expected) and done.stderr.count("\n") == 1
+
+
+def test_a_text_in_which_every_word_is_rare(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path)
+    with pytest.raises(UserError, match=r"task\.min_count=1000: no word of a occurs as often as that"):
+        runs.run(config.compose([*TINY, "task.min_count=1000"]))
+
+
+def test_a_start_that_failed_does_not_block_the_right_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path)
+    wrong = config.compose([*TINY, "task.train=nowhere", "run_dir=here", "mc.samples=0"])
+    with pytest.raises(UserError, match="nowhere"):
+        runs.run(wrong)
+    assert runs.run(config.compose([*TINY, "run_dir=here", "mc.samples=0"]))["status"] == "finished"
+    assert load_run("here").task.train == "a"
+
+
+@pytest.mark.parametrize("content", ["", "[1, 2]", "a: [", "task: {sead: 3}", "task: 3", "model: {p_Q: 1}"])
+def test_a_damaged_config_is_named(content, tmp_path):
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(UserError, match=r"config\.yaml: not the config of a run"):
+        load_run(tmp_path)
+
+
+def test_a_score_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"epoch 1.*(valid_ppl is inf|loss nan|gradient norm).*Try another seed="):
+        make_run("optim.lr=1e30", "mc.samples=0")
+
+
+def test_too_large_for_the_memory_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def fit(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 TiB")
+
+    monkeypatch.setattr("varrnn.train.Trainer.fit", fit)
+    with pytest.raises(UserError, match=r"not enough memory for size\.units=8, .* lower one of them"):
+        make_run("mc.samples=0")
+    with pytest.raises(UserError, match=r"not enough memory for size\.units=10000000"):
+        make_run("mc.samples=0", "size.units=10000000")
+
+
+def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = make_run("mc.samples=0")
+    longer = load_run(folder)
+    longer.optim.epochs = 3
+    (folder / BEST).unlink()
+    ended = runs.run(longer, folder)
+    assert "best.pt is missing; the best epoch is looked for from here on" in capsys.readouterr().out
+    assert ended["metrics"]["best_epoch"] == 3
+    (folder / CHECKPOINT).unlink()
+    longer.optim.epochs = 4
+    with pytest.raises(UserError, match=r"checkpoint\.pt: is missing, so this run cannot go on"):
+        runs.run(longer, folder)
+
+
+def test_help_shows_what_a_plain_run_uses():
+    made = config.compose([])
+    shown = small_runs.python("run.py", "--help").stdout
+    for key, value in (("optim.epochs", made.optim.epochs), ("mc.samples", made.mc.samples)):
+        assert f"  {key}={value} " in shown

@@ -1,0 +1,121 @@
+"""Which code, which samples and which data stand behind a run's numbers, over several starts."""
+
+import pytest
+import torch
+from small_runs import make_run
+
+from varrnn import checkpoint, config, ensemble, publish, results, runs
+from varrnn.errors import UserError
+from varrnn.mc import MonteCarlo
+
+CLEAN, OTHER = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "commit", lambda: (CLEAN, False))
+    return make_run("mc.samples=0")
+
+
+def stopped_after(windows: int, monkeypatch) -> None:
+    """Ctrl-C in the middle of sampling."""
+    original, seen = MonteCarlo.advance, []
+
+    def advance(self, samples):
+        seen.append(1)
+        if len(seen) > windows:
+            raise KeyboardInterrupt
+        return original(self, samples)
+
+    monkeypatch.setattr(MonteCarlo, "advance", advance)
+
+
+def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
+    monkeypatch.setattr(results, "commit", lambda: (OTHER, True))
+    ended = runs.run(config.load_run(run, ["mc.samples=3"]), run)
+    assert ended["commit"] == CLEAN and ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["dirty"]
+    monkeypatch.setattr(publish, "in_repository", lambda *_: True)
+    with pytest.raises(UserError, match="made by changed code"):
+        publish.publish(run)
+
+
+def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeypatch):
+    asked = config.load_run(run, ["mc.samples=6", "mc.rows=2"])
+    asked.train.checkpoint_minutes = 0
+    with monkeypatch.context() as here:
+        here.setattr(results, "commit", lambda: (OTHER, True))
+        stopped_after(2, here)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run(asked, run)
+    saved = checkpoint.load(run / "mc.pt")
+    assert 0 < saved["done"] < 6 and saved["commits"] == [f"{OTHER}+dirty"] and saved["seconds"] > 0
+    checkpoint.save(saved | {"seconds": 1000.0}, run / "mc.pt")
+    ended = runs.run(asked, run)
+    assert ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["duration"]["mc_seconds"] > 1000
+    record = ensemble.average([ensemble.member(run, mc=True)])
+    assert record["commits"] == [CLEAN, f"{OTHER}+dirty"] and record["dirty"]
+
+
+def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
+    asked = config.load_run(run, ["mc.samples=6", "mc.rows=2"])
+    asked.train.checkpoint_minutes = 0
+    with monkeypatch.context() as here:
+        stopped_after(2, here)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run(asked, run)
+    done = checkpoint.load(run / "mc.pt")["done"]
+    assert done > 2
+    asked.mc.samples = 2
+    ended = runs.run(asked, run)
+    assert ended["metrics"]["mc_samples"] == ended["mc"]["samples"] == checkpoint.load(run / "mc.pt")["done"] == done
+    asked.mc.samples = 6
+    assert runs.run(asked, run)["metrics"]["mc_samples"] == 6
+
+
+def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = make_run("mc.samples=3", "model.p_E=0.4")
+    plain = results.read(folder)["metrics"]["test_ppl_mc"]
+    words = runs.run(config.load_run(folder, ["mc.word_dropout=true"]), folder)["metrics"]["test_ppl_mc"]
+    monkeypatch.setattr(MonteCarlo, "advance", None)  # nothing is sampled again
+    assert runs.run(config.load_run(folder, ["mc.word_dropout=false"]), folder)["metrics"]["test_ppl_mc"] == plain
+    assert plain != words
+
+
+def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
+    for epochs, name in ((3, OTHER), (4, CLEAN)):
+        monkeypatch.setattr(results, "commit", lambda name=name: (name, False))
+        longer = config.load_run(run)
+        longer.optim.epochs = epochs
+        ended = runs.run(longer, run)
+    assert ended["commit"] == CLEAN and ended["commits"] == [OTHER, CLEAN]
+
+
+def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, capsys):
+    asked = config.load_run(run)
+    runs.run(asked, run)
+    assert "finished already" in capsys.readouterr().out
+    (tmp_path / "a").write_text((tmp_path / "a").read_text() + "w1 w2\n")
+    with pytest.raises(UserError, match="trained on other data than text is now"):
+        runs.run(asked, run)
+    (tmp_path / "a").unlink()
+    assert runs.run(asked, run)["status"] == "finished"
+    assert "warning: the data are not what they were" in capsys.readouterr().out
+
+
+def test_what_computes_is_recorded(run, monkeypatch, capsys):
+    kernels = results.read(run)["hardware"]["kernels"]
+    assert kernels == results.kernels(torch.device("cpu"))
+    longer = config.load_run(run)
+    longer.optim.epochs = 3
+    monkeypatch.setattr(results, "kernels", lambda device: "other words")
+    runs.run(longer, run)
+    assert f"kernels in {kernels}, going on on" in capsys.readouterr().out
+
+
+def test_a_longer_run_than_asked_for_says_so(run, capsys):
+    asked = config.load_run(run)
+    asked.optim.epochs = 1
+    runs.run(asked, run)
+    assert "finished already, with 2 epochs (1 asked for)" in capsys.readouterr().out
