@@ -80,8 +80,8 @@ claims: setup ## a verdict on every claim of the paper
 bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record (8 minutes)
 	$(PY) scripts/benchmark.py --size all --record $(ARGS)
 
-notebooks: setup ## execute the notebooks
-	$(PY) -m pytest --nbmake notebooks -q
+notebooks: setup ## execute the notebooks and save what they show (make test only executes them)
+	$(PY) scripts/notebooks.py $(ARGS)
 
 test-slurm: setup ## a sweep on a real single-node Slurm (root and Debian packages needed)
 	bash scripts/test_slurm.sh

@@ -5,10 +5,10 @@ from pathlib import Path
 from varrnn.artefact import Artefact, main
 from varrnn.paper_runs import language_model, small_grid
 from varrnn.records import Records
+from varrnn.schema import RATES
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, mean_sd, seeds_cell
 
-NAMES = ("p_E", "p_W", "p_U", "p_c", "p_y")
 NOTE = """\
 All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
 seeds that all its points share. As in the paper p_E is \
@@ -22,13 +22,13 @@ def table(records: Records) -> Table:
         chosen = records.chosen(run)
         for point, group in records.grid(run).items():
             mark = "**" if group == chosen else ""
-            cells = [f"{dict(point)[name]:g}" if name in dict(point) else DASH for name in NAMES]
+            cells = [f"{dict(point)[name]:g}" if name in dict(point) else DASH for name in RATES]
             valid = f"{mark}{mean_sd(group, 'valid_ppl', 2)}{mark}"
             rows.append([VARIANTS[model].label, *cells, valid, mean_sd(group, "best_epoch", 0), seeds_cell(group)])
     return Table("small_grid", "Size small: the grid of dropout probabilities", COLUMNS, rows, NOTE)
 
 
-COLUMNS = ("Model", *NAMES, "valid", "best epoch", "n")
+COLUMNS = ("Model", *RATES, "valid", "best epoch", "n")
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from yaml import YAMLError
 
 from varrnn import checkpoint, schema
 from varrnn.errors import UserError
-from varrnn.schema import CHOICES, NOT_IDENTITY, Config, leaves
+from varrnn.schema import CHOICES, NOT_IDENTITY, RATES, Config, leaves
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 ALLOWED = {
@@ -53,7 +53,6 @@ AT_LEAST = {
 HORIZON = "optim.epochs"
 NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
 LONGEST = 200  # bytes of a folder's name; file systems stop at 255
-RATES = ("p_W", "p_U", "p_c", "p_E", "p_y")  # those that others follow come first
 
 
 def register() -> None:
@@ -119,7 +118,7 @@ def check(config: Config) -> None:
                 f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}"
             )
     check_numbers(values)
-    for name in RATES:
+    for name in sorted(RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
         if not 0 <= values[f"model.{name}"] < 1:
             raise UserError(
                 f"model.{name}={values[f'model.{name}']}: a probability of dropping, at least 0 and below 1"

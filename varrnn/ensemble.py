@@ -17,6 +17,7 @@ from varrnn.interrupt import Interrupts
 from varrnn.progress import Bar
 from varrnn.schema import CHOICES, Config
 from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
+from varrnn.version import SCHEMA
 
 MIXED = "mixed"
 
@@ -142,7 +143,7 @@ def record(
     """Which models, on what, with which code: that of their training, of their samples and of this average."""
     chosen = [configs.choices(one.config) for one in members]
     return {
-        "schema": results.SCHEMA,
+        "schema": SCHEMA,
         "kind": "ensemble",
         "choices": {group: _common([one[group] for one in chosen]) for group in CHOICES},
         "diff": _common([one.summary["diff"] for one in members]),

@@ -7,6 +7,7 @@ from pathlib import Path
 from varrnn.config import CONFIGS, compose, leaves
 from varrnn.explain import sentences
 from varrnn.multirun import spell
+from varrnn.schema import RATES
 
 GROUPS = {
     "model": "the dropout variant, a row of Table 1",
@@ -19,7 +20,7 @@ GROUPS = {
     "launcher": "where the runs of a sweep are carried out",
 }
 KEYS = (
-    *("seed", "cell", "device", "threads", "model.p_E", "model.p_W", "model.p_U", "model.p_c", "model.p_y"),
+    *("seed", "cell", "device", "threads", *(f"model.{name}" for name in RATES)),
     *("optim.epochs", "optim.lr", "optim.decay", "optim.max_epoch", "optim.weight_decay", "optim.clip"),
     *("task.path", "task.steps", "train.early_stopping", "train.patience", "mc.samples", "mc.word_dropout"),
     *("runs_root", "run_dir"),

@@ -142,7 +142,10 @@ class MonteCarlo:
 def sample_rows(
     model: SequenceModel, samples: range, seed: int, word_dropout: bool, steps: int | None = None, window: int = 0
 ) -> ModelMasks:
-    """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in."""
+    """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in.
+
+    Masks that are drawn at every step are drawn for a window, so these depend on where windows begin.
+    """
     device = model.output.weight.device
     draws = (seeds.generator(device, seeds.MONTE_CARLO, seed, i, window) for i in samples)
     return join_masks([model.sample_text_masks(1, word_dropout, steps, draw) for draw in draws])

@@ -23,14 +23,14 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, total: int, done: int = 0, label: str = "", unit: str = "word") -> None:
+    def start(self, total: int, done: int = 0, label: str = "") -> None:
         """Begin to count up to `total`."""
         self.close()
         self.bar = tqdm(
             total=total,
             initial=done,
             desc=label,
-            unit=unit,
+            unit="word",
             unit_scale=True,
             dynamic_ncols=True,
             disable=not self.shown,

@@ -16,7 +16,8 @@ import numpy as np
 from varrnn.data import cornell, ptb
 from varrnn.data.files import sha256_of_files
 from varrnn.errors import UserError
-from varrnn.records import RECORDS, ROOT, SCHEMA, as_record
+from varrnn.records import RECORDS, ROOT, as_record
+from varrnn.version import SCHEMA
 
 KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
 BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there

@@ -19,11 +19,11 @@ import numpy as np
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify
 from varrnn.paper_runs import SEEDS, Run
-from varrnn.schema import leaves
+from varrnn.schema import RATES, leaves
+from varrnn.version import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
-SCHEMA = 1
 SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
 Point = TypeVar("Point")
 NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
@@ -182,8 +182,7 @@ def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
 
 def rates(record: Record) -> tuple[tuple[str, float], ...]:
     """The drop probabilities of a run that are not zero."""
-    names = ("p_E", "p_W", "p_U", "p_c", "p_y")
-    found = {name: record.options.get(f"model.{name}") for name in names}
+    found = {name: record.options.get(f"model.{name}") for name in RATES}
     return tuple((name, float(value)) for name, value in found.items() if value)
 
 

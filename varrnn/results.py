@@ -16,10 +16,9 @@ import torch
 from varrnn import checkpoint
 from varrnn.errors import UserError
 from varrnn.kernels import native
-from varrnn.version import __version__
+from varrnn.version import SCHEMA, __version__
 
 SUMMARY = "summary.json"
-SCHEMA = 1
 GOING_ON = "going on"  # a finished run that is being trained further
 COMPUTES = ("varrnn", "configs", "run.py")
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+RATES = ("p_E", "p_W", "p_U", "p_c", "p_y")  # the probabilities of dropping: words, inputs, states, memory, outputs
+
 
 def option(default, sentence: str):
     """A field with its explanation, which `python run.py --help` prints and a test asks for."""
@@ -32,7 +34,7 @@ class Model:
     @property
     def drops(self) -> bool:
         """Is there anything random in the model? Without dropout MC is the deterministic pass."""
-        return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
+        return any(getattr(self, name) for name in RATES)
 
 
 @dataclass

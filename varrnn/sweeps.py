@@ -20,9 +20,10 @@ from varrnn import multirun, results
 from varrnn.errors import UserError
 from varrnn.multirun import spell
 from varrnn.records import json_files, lowest
+from varrnn.schema import RATES
 from varrnn.tables import Table
 
-GRID = ("model.p_E", "model.p_W", "model.p_U", "model.p_c", "model.p_y", "optim.weight_decay")
+GRID = (*(f"model.{name}" for name in RATES), "optim.weight_decay")
 SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
 LEAKING = ("test_rmse_mc", "test_rmse")  # how the authors chose for sentiment: under protocol=authors_code alone
 PROBE = 0.123  # a value that no file has

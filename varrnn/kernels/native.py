@@ -1,8 +1,8 @@
 """The kernels in C: compiled once for this machine's processor, loaded with ctypes, used for float32 on a CPU.
 
-Where there is no C compiler, no AVX2 or no OpenMP the torch operations of kernels/lstm.py do the same work, somewhat
-slower; ``status`` says which of the two this machine uses and why, and scripts/benchmark.py prints it. VARRNN_NATIVE=0
-switches the C code off.
+Where there is no C compiler, no AVX2 or no OpenMP the torch operations beside it (lstm.py, gru.py, softmax.py) do the
+same work, somewhat slower; ``status`` says which of the two this machine uses and why, and scripts/benchmark.py prints
+it. VARRNN_NATIVE=0 switches the C code off.
 """
 
 import atexit

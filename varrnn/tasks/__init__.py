@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 
 from varrnn import schema
+from varrnn.dropout import Dropout
 from varrnn.errors import UserError
 from varrnn.model import SequenceModel
 
 Numbers = dict[str, float]
 Tick = Callable[[int], None]  # told how many words are done
+
+
+def dropout_of(chosen: schema.Model, per_gate: bool) -> Dropout:
+    """The rates and sharing rules of a variant as the layers take them."""
+    rates = {name: getattr(chosen, name) for name in schema.RATES}
+    return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate)
 
 
 def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], chosen: str) -> None:

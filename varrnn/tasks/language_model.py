@@ -10,10 +10,9 @@ from torch import Tensor
 from varrnn import checkpoint, evaluate, mc, results, schema
 from varrnn.data import ptb, pydoc, text
 from varrnn.data.corpus import Corpus, columns, count_windows
-from varrnn.dropout import Dropout
 from varrnn.errors import UserError
 from varrnn.model import SequenceModel, initialise
-from varrnn.tasks import Earlier, Numbers, Step, refuse_unused
+from varrnn.tasks import Earlier, Numbers, Step, dropout_of, refuse_unused
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
@@ -59,7 +58,7 @@ class LanguageModelTask:
     def model(self, config: schema.Config) -> SequenceModel:
         """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
         chosen = config.model
-        dropout = Dropout(chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y, chosen.per_step, chosen.per_gate)
+        dropout = dropout_of(chosen, chosen.per_gate)
         options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
         size = config.size
         model = SequenceModel(

@@ -10,6 +10,7 @@ from varrnn import schema
 from varrnn.dropout import Dropout, Masks
 from varrnn.model import ModelMasks, SequenceModel
 from varrnn.stack import RecurrentLayers
+from varrnn.tasks import dropout_of
 
 
 class SentimentModel(SequenceModel):
@@ -78,7 +79,7 @@ def build(config: schema.Config, num_words: int) -> SentimentModel:
     task, chosen, size = config.task, config.model, config.size
     assert isinstance(task, schema.Sentiment)
     per_gate = chosen.per_gate or (chosen.per_step and task.untied_naive)
-    dropout = Dropout(chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y, chosen.per_step, per_gate)
+    dropout = dropout_of(chosen, per_gate)
     shared_words, retain = task.word_mask == "minibatch", task.scaling == "retain"
     sizes = (num_words, size.units, size.layers)
     options = _layer_options(config, task)
