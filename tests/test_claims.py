@@ -127,13 +127,8 @@ def test_mc_claims_need_a_sound_mc(records_of, paper_contents, metrics) -> None:
 
 
 def test_mc_with_word_dropout_decides_nothing(records_of, paper_contents) -> None:
-    for content in paper_contents:
-        content["config"]["mc"] = {"word_dropout": True}
-    try:
-        verdict = judge(BY_ID["C6"], records_of(paper_contents))
-    finally:
-        for content in paper_contents:
-            content["config"]["mc"] = {"word_dropout": False}
+    dropped = [c | {"config": c["config"] | {"mc": {"word_dropout": True}}} for c in paper_contents]
+    verdict = judge(BY_ID["C6"], records_of(dropped))
     assert verdict.status == NOT_RUN and "word dropout" in verdict.numbers
 
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from small_runs import CPU, small
 
-from tests.test_language_model import CPU, small
 from varrnn import evaluate, mc, seeds
 from varrnn.mc import MonteCarlo
 

@@ -202,8 +202,10 @@ def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
     (tmp_path / "here" / "summary.json").unlink()
     before = torch.get_num_threads()
     made.threads = before + 1
-    runs.run(made)
-    torch.set_num_threads(before)
+    try:
+        runs.run(made)
+    finally:
+        torch.set_num_threads(before)
     assert f"going on on cpu, {before + 1} threads" in capsys.readouterr().out
 
 
