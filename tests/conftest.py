@@ -4,9 +4,10 @@ import os
 
 import pytest
 import small_runs
+import synthetic_records
 import torch
 
-from varrnn import Dropout
+from varrnn import Dropout, records
 
 VARIANTS = {
     "none": Dropout.none(),
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def tiny(tmp_path):
     """The overrides of a run that takes a second, on texts from which something can be learnt."""
     return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
+
+
+@pytest.fixture
+def records_of(tmp_path):
+    """Synthetic records as they come from files."""
+    return lambda contents: records.load(synthetic_records.save(contents, tmp_path / "records"))
 
 
 @pytest.fixture(autouse=True)

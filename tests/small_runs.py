@@ -1,4 +1,4 @@
-"""Runs that take a second at most: eight units on a few hundred made-up words."""
+"""Runs and tasks that take a second at most: a few units on a few hundred made-up words."""
 
 import os
 import random
@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from varrnn import config, runs
+from varrnn.data.corpus import Corpus
+from varrnn.tasks.language_model import LanguageModelTask
 
 ROOT = Path(__file__).resolve().parents[1]
+CPU = torch.device("cpu")
 FILES = ("task=text", "task.train=a", "task.valid=b", "task.test=c")  # short: they are part of the folder's name
 TINY = (*FILES, "size.units=8", "size.layers=1", "optim.epochs=2", "task.steps=5", "task.batch_size=4", "threads=1")
 
@@ -40,8 +44,17 @@ def learnable_texts(folder: Path) -> list[str]:
         file = folder / f"{split}.txt"
         file.write_text("\n".join(text) + "\n", encoding="utf-8")
         overrides.append(f"task.{split}={file}")
-    small = ["size.units=8", "size.layers=2", "task.steps=10", "task.batch_size=5", "optim.epochs=2", "mc.samples=4"]
-    return [*overrides, *small, "threads=1", "progress=false"]
+    sizes = ["size.units=8", "size.layers=2", "task.steps=10", "task.batch_size=5", "optim.epochs=2", "mc.samples=4"]
+    return [*overrides, *sizes, "threads=1", "progress=false"]
+
+
+def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, config.Config]:
+    """A task on 40 random words."""
+    draw = np.random.default_rng(0)
+    splits = [draw.integers(0, 40, n).astype(np.int64) for n in (1203, 407, 301)]
+    corpus = Corpus("random", *splits, [f"w{i}" for i in range(40)], "0" * 64)
+    made = config.compose(["task=text", "size.units=6", "task.steps=7", "task.batch_size=4", *overrides])
+    return LanguageModelTask(corpus, made.task, device), made
 
 
 def make_run(*overrides: str) -> Path:

@@ -14,12 +14,6 @@ BY_ID = {claim.id: claim for claim in CLAIMS}
 SAME = ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39", "C42", "C49"]
 
 
-@pytest.fixture
-def records_of(tmp_path):
-    """Records as they come from files."""
-    return lambda contents: load(synthetic.save(contents, tmp_path / "records"))
-
-
 @pytest.fixture(scope="module")
 def sentiment(tmp_path_factory) -> Records:
     return load(synthetic.save(synthetic.sentiment_records(), tmp_path_factory.mktemp("sentiment")))

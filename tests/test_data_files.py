@@ -1,5 +1,9 @@
 """Where files are looked for, that they are checked, and a cache that is never trusted."""
 
+import os
+import stat
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -93,6 +97,21 @@ def test_a_broken_entry_is_rebuilt(small_ptb, damage):
         entry.write_bytes(new[damage])
     assert ptb.load().train.tolist() == expected.train.tolist()
     assert ptb.load().words == expected.words
+
+
+@pytest.mark.parametrize(("owner", "trusted"), [(1000, True), (0, True), (1001, False)], ids=["own", "root", "other"])
+def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
+    assert cache.cached("key", lambda: {"x": np.zeros(1)}, beside=tmp_path)["x"] == 0
+    original = Path.stat
+
+    def owned(path, **options):
+        found = list(original(path, **options))
+        found[stat.ST_UID] = owner
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(Path, "stat", owned)
+    assert (cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0) == trusted
 
 
 def test_no_place_for_a_cache_is_no_error(small_ptb, tmp_path, monkeypatch):

@@ -218,6 +218,11 @@ class TestMoon:
         torch.testing.assert_close(z_c[:, 0].unique(), torch.tensor([0.0, 1.0]))
         torch.testing.assert_close(z_c[:, 1], z_c[:, 0] / 0.6)
 
+    def test_a_mask_of_every_step_is_fresh_on_the_memory_too(self):
+        z_c = masks_of(Dropout(p_c=0.5, per_step=True, per_gate=True)).z_c
+        assert z_c.shape == (T, 2, B, H)
+        assert 0.4 < (z_c[0, 0] == z_c[1, 0]).float().mean() < 0.6
+
     def test_other_scalings(self):
         step, inverted = (masks_of(Dropout(p_c=0.4), cell_scaling=scaling).z_c for scaling in ("step", "inverted"))
         torch.testing.assert_close(step[:, 0].unique(), torch.tensor([0.0, 1.0]))

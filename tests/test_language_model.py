@@ -2,27 +2,15 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_runs import CPU, small
 
 from varrnn import config, evaluate, seeds, tasks
-from varrnn.data.corpus import Corpus
-from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.train import Trainer
 
-CPU = torch.device("cpu")
 VARIANTS = ("none", "naive", "moon", "moon_emb", "moon_cell_only", "variational_tied", "variational_untied")
-
-
-def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, config.Config]:
-    """A task on 40 random words."""
-    draw = np.random.default_rng(0)
-    splits = [draw.integers(0, 40, n).astype(np.int64) for n in (1203, 407, 301)]
-    corpus = Corpus("random", *splits, [f"w{i}" for i in range(40)], "0" * 64)
-    made = config.compose(["task=text", "size.units=6", "task.steps=7", "task.batch_size=4", *overrides])
-    return LanguageModelTask(corpus, made.task, device), made
 
 
 def draws(update: int = 0) -> torch.Generator:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from small_runs import CPU, small
 
-from tests.test_language_model import CPU, small
 from varrnn import evaluate, mc, seeds
 from varrnn.mc import MonteCarlo
 
@@ -117,6 +117,16 @@ def test_no_dropout_gives_the_deterministic_perplexity():
     carlo = finish(build("model.p_W=0", "model.p_U=0", "model.p_E=0", "model.p_y=0"), 3)
     expected = evaluate.perplexity(carlo.model, carlo.text.unsqueeze(1), 50)
     assert carlo.result()[0] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("samples", [3, 23])
+def test_the_standard_error_is_the_jackknife_over_groups_of_samples(samples):
+    carlo = finish(build(), samples)
+    alone, group = one_at_a_time(carlo, samples).double(), torch.arange(samples) % mc.GROUPS
+    n = len(group.unique())
+    left_out = torch.stack([alone[group != one].exp().mean(0).log().mean() for one in range(n)])
+    expected = carlo.result()[0] * (left_out.var(correction=0) * (n - 1)).sqrt().item()
+    assert n == min(samples, 20) and carlo.result()[1] == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_standard_error_is_about_the_spread_of_repetitions():

@@ -14,12 +14,6 @@ from varrnn.records import load
 BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
-@pytest.fixture
-def records_of(tmp_path):
-    """Records as they come from files."""
-    return lambda contents: load(synthetic.save(contents, tmp_path / "records"))
-
-
 def test_every_needed_run_can_be_composed() -> None:
     for run in {run for claim in CLAIMS for run in claim.needs.values()}:
         identity = identify(run)
@@ -76,6 +70,14 @@ def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
     runs = {epochs: (*run, f"optim.epochs={epochs}") for epochs in (120, 40)}
     records = records_of([synthetic.sentiment_run(runs[epochs], 1, epochs) for epochs in runs])
     assert records.group(run).epochs == 120 and len(records.group(run)) == 1
+
+
+def test_an_unstable_seed_that_finished_later_is_no_unstable_one(records_of) -> None:
+    run = language_model("medium", "naive")
+    finished = [synthetic.language_run(run, seed, 86.0, 83.0) for seed in (1, 2)]
+    failed = [synthetic.language_run(run, s, 86.0, 83.0, epochs=3) | {"status": "unstable"} for s in (2, 3)]
+    group = records_of(failed + finished).group(run)
+    assert group.seeds() == (1, 2) and group.unstable == 1
 
 
 def test_another_horizon_is_another_language_model(records_of) -> None:

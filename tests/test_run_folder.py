@@ -65,6 +65,15 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
     assert "device=meta" in (run / "error.txt").read_text()
 
 
+def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
+    for saved, asked, told in (
+        ({"old": 2}, {}, "old: 2 there, None asked"),
+        ({}, {"new": 3}, "new: None there, 3 asked"),
+    ):
+        with pytest.raises(UserError, match=told):
+            checkpoint.refuse_changes(tmp_path, {"same": 1} | saved, {"same": 1} | asked)
+
+
 @pytest.mark.parametrize("content", ["half", "{}", "[1]"])
 def test_a_damaged_summary_is_one_clear_line(run, content):
     (run / "summary.json").write_text(content)

@@ -202,8 +202,10 @@ def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
     (tmp_path / "here" / "summary.json").unlink()
     before = torch.get_num_threads()
     made.threads = before + 1
-    runs.run(made)
-    torch.set_num_threads(before)
+    try:
+        runs.run(made)
+    finally:
+        torch.set_num_threads(before)
     assert f"going on on cpu, {before + 1} threads" in capsys.readouterr().out
 
 
@@ -215,25 +217,61 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
         pass  # the lock is free again
 
 
-def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("weights", "loss nan"), ("gradient", r"loss \d\.\d+, gradient norm (inf|nan)")],
+    ids=["loss", "gradient"],
+)
+def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
+    tiny, tmp_path, monkeypatch, part, said
+):
     made = config.compose([*tiny, f"run_dir={tmp_path / 'bad'}", "train.checkpoint_minutes=0", "train.log_every=1"])
     original, steps = Trainer.update, []
 
     def update(self, *arguments):
         steps.append(1)
         if len(steps) == 5:
-            with torch.no_grad():
-                self.model.output.weight.fill_(float("nan"))
+            weight = self.model.output.weight
+            if part == "weights":
+                weight.data.fill_(float("nan"))
+            else:  # the loss of this update is still finite
+                weight.register_hook(lambda gradient: gradient * float("inf"))
         return original(self, *arguments)
 
     monkeypatch.setattr(Trainer, "update", update)
-    with pytest.raises(UserError, match=r"epoch 1, update 5 of .*: loss nan.*last good checkpoint is kept"):
+    with pytest.raises(UserError, match=rf"epoch 1, update 5 of .*: {said}.*last good checkpoint is kept"):
         runs.run(made)
     saved = checkpoint.load(tmp_path / "bad" / "checkpoint.pt")
     assert saved["progress"]["update"] == 4
     assert all(tensor.isfinite().all() for tensor in saved["model"].values())
     assert results.read(tmp_path / "bad")["status"] == "unstable"
     assert "update 5" in (tmp_path / "bad" / "error.txt").read_text()
+
+
+def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
+    original, fresh = Trainer.update, []
+
+    def update(self, epoch, update, state, *rest):
+        if state is None:
+            fresh.append((epoch, update))
+        return original(self, epoch, update, state, *rest)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    runs.run(config.compose([*tiny, "mc.samples=0"]))
+    assert fresh == [(1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", f"train.early_stopping={early}", "mc.samples=0"])
+    runs.run(made)
+    best = checkpoint.load(tmp_path / "here" / "best.pt")
+    for tensor in best["model"].values():
+        tensor.zero_()  # all 41 words alike, which nothing else predicts
+    checkpoint.save(best, tmp_path / "here" / "best.pt")
+    made.mc.samples = 3
+    ppl = runs.run(made)["metrics"]["test_ppl_mc"]
+    assert (ppl == pytest.approx(41, rel=1e-6)) is early
 
 
 def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):

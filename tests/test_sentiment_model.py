@@ -161,9 +161,19 @@ def test_one_gate_of_the_gru_is_the_candidate():
     assert [(p.rows.start, p.factor) for p in penalties] == [(16, 1.5)] * 3
 
 
-def test_the_norm_and_clipping_exclude_the_penalty():
-    model = make("model=none")
+@pytest.mark.parametrize("rule", ["all", "one_gate"])
+def test_the_norm_and_clipping_exclude_the_penalty(rule: str):
+    model = make("model=none").double()
     model(some_words())[0].sum().backward()
-    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    norm = optim.Adam(model, 0.0, 10.0).step(0.001)
-    assert float(norm) == pytest.approx(math.sqrt(sum(float(g.square().sum()) for g in gradients)), rel=1e-5)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = [parameter.grad.clone() for parameter in parameters]
+    expected = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+    first = {}  # Adam's first moments after one step: a tenth of the clipped gradient and its penalty
+    for clip in (0.0, 0.5, 2.0):
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.grad = gradient.clone()
+        adam = optim.Adam(model, clip * expected, 10.0, rule)
+        assert float(adam.step(lr=0.0)) == pytest.approx(expected)  # at rate 0 the parameters stay as they are
+        first[clip] = [adam.adam.state[parameter]["exp_avg"] for parameter in parameters]
+    torch.testing.assert_close(first[0.5], [m - 0.1 * g / 2 for m, g in zip(first[0.0], gradients)])
+    torch.testing.assert_close(first[2.0], first[0.0])

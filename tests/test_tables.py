@@ -28,11 +28,6 @@ def script(path: str) -> ModuleType:
     return module
 
 
-@pytest.fixture
-def records_of(tmp_path):
-    return lambda contents: load(synthetic.save(contents, tmp_path / "records"))
-
-
 def rows(table: Table) -> dict[str, dict[str, list[str]]]:
     """label -> column -> cells (two columns are called "difference")."""
     found: dict[str, dict[str, list[str]]] = {}

@@ -135,8 +135,7 @@ def shrink(record: dict[str, Any]) -> dict[str, Any]:
     every = math.ceil(len(losses) / BATCHES)
     if every > 1:
         whole = np.asarray(losses[: len(losses) // every * every], dtype=float).reshape(-1, every).mean(axis=1)
-        before = record["batches"].get("every", 1)
-        record = record | {"batches": {"train_loss": whole.tolist(), "every": before * every}}
+        record = record | {"batches": {"train_loss": whole.tolist(), "every": every}}
     return record | {key: _rounded(record[key]) for key in ("history", "batches", "mc_curve") if record.get(key)}
 
 
