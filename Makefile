@@ -77,7 +77,7 @@ ensemble $(FIGURES): setup
 claims: setup ## a verdict on every claim of the paper
 	$(PY) scripts/claims.py $(ARGS)
 
-bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record (8 minutes)
+bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record of all sizes (8 minutes)
 	$(PY) scripts/benchmark.py --size all --record $(ARGS)
 
 notebooks: setup ## execute the notebooks

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from varrnn import heat_map, sweeps
+from varrnn import heat_map, outputs, sweeps
 from varrnn.explain import one_line_errors
 
 
@@ -41,8 +41,7 @@ def show(grid: sweeps.Grid, out: Path) -> None:
     print(f"{grid.name}\n{ranking.markdown()}")
     if grid.axes():
         file = out / "best" / f"{grid.name}.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(sweeps.best_yaml(grid), encoding="utf-8")
+        outputs.write_text(file, sweeps.best_yaml(grid))
         for path in (file, *ranking.write(out), *heat_map.draw(grid, out)):
             print(f"wrote {path}")
         print(f"the best with three seeds: {sweeps.next_command(grid)}")

@@ -18,7 +18,7 @@ PYTHON = [ROOT / "run.py", *sorted(file for folder in FOLDERS for file in (ROOT 
 
 # From the ground up: a module may import what stands before it in this list, never what stands after it.
 ORDER = (
-    *("errors", "version", "marked", "schema", "seeds", "allocator", "interrupt"),
+    *("errors", "version", "outputs", "marked", "schema", "seeds", "allocator", "interrupt"),
     *(
         "followed",
         "dropout",

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from varrnn import outputs
 from varrnn.errors import UserError
 
 AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
@@ -36,8 +37,7 @@ def replacing(file: Path) -> Iterator[Path]:
 
 def unwritable(file: Path, error: OSError) -> UserError:
     """One clear line for a full disk or a folder that may not be written."""
-    hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder with runs_root="
-    return UserError(f"{file}: cannot be written ({error.strerror or error}); {hint} and start the same command again")
+    return outputs.unwritable(file, error, "choose another folder with runs_root= or run_dir=")
 
 
 def write_text(file: Path, text: str) -> None:

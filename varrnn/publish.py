@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from varrnn import outputs
 from varrnn.data import cornell, ptb
 from varrnn.data.files import sha256_of_files
 from varrnn.errors import UserError
@@ -41,8 +42,7 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
     record = summary if ensemble else shrink(strip(summary))
     check_clean(folder, record)
     path = records / "ensembles" / folder.name if ensemble else own_place(record, records)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
+    outputs.write_text(path, json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n")
     return path
 
 
