@@ -166,17 +166,22 @@ class Records:
         return Group() if best is None else points[best]
 
 
-def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
-    """The setting with the lowest mean score (setting -> seed -> score); none where nothing is scored.
+def shared_seeds(scores: Iterable[Mapping[int, float]]) -> set[int]:
+    """The seeds on which settings are compared (each seed -> score): the mean of one lucky seed is no mean of three.
 
-    Compared are the seeds that all settings have: the mean of one lucky seed is no better than a mean of three. Where
-    no seed is common to all, the commonest one decides between the settings that have it.
+    Those that all settings have; where no seed is common to all, the commonest one.
     """
-    scored = {point: of_seed for point, of_seed in scores.items() if of_seed}
-    counts = Counter(seed for of_seed in scored.values() for seed in sorted(of_seed))
+    scored = [of_seed for of_seed in scores if of_seed]
+    counts = Counter(seed for of_seed in scored for seed in sorted(of_seed))
     shared = {seed for seed, count in counts.items() if count == len(scored)}
-    seeds = shared or {seed for seed, _ in counts.most_common(1)}
-    means = {point: np.mean([of_seed[s] for s in seeds]) for point, of_seed in scored.items() if seeds <= {*of_seed}}
+    return shared or {seed for seed, _ in counts.most_common(1)}
+
+
+def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
+    """The setting with the lowest mean (setting -> seed -> score) over the shared seeds; none where nothing has one."""
+    seeds = shared_seeds(scores.values())
+    compared = {point: of_seed for point, of_seed in scores.items() if of_seed and seeds <= {*of_seed}}
+    means = {point: np.mean([of_seed[seed] for seed in seeds]) for point, of_seed in compared.items()}
     return min(means, key=means.__getitem__, default=None)
 
 
