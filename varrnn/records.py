@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from varrnn import record_shape
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify
 from varrnn.paper_runs import SEEDS, Run
@@ -24,6 +25,7 @@ from varrnn.schema import leaves
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
 SCHEMA = 1
+AGAIN = "publish the run again or delete the file"
 SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
 Point = TypeVar("Point")
 NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
@@ -233,12 +235,14 @@ def load(folder: Path | str = RECORDS) -> Records:
     for path in json_files(Path(folder)):
         content = _read(path)
         if path.relative_to(folder).parts[0] == "benchmark":
+            record_shape.check(path, content, {}, "measure again with scripts/benchmark.py --record")
             benchmarks.append(content)
         elif content.get("kind") == "ensemble":
+            record_shape.check(path, content, record_shape.ENSEMBLE, AGAIN)
             ensembles.append(content)
         else:
             runs.append(as_record(path, content))
-    benchmarks.sort(key=lambda benchmark: str(benchmark.get("machine", {}).get("date", "")))
+    benchmarks.sort(key=lambda benchmark: str((benchmark.get("machine") or {}).get("date", "")))
     return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
 
 
@@ -252,7 +256,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); publish the run again or delete the file") from error
+        raise UserError(f"{path}: not valid JSON ({error}); {AGAIN}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}")
     return content
@@ -266,8 +270,5 @@ def read(path: Path) -> Record:
 def as_record(path: Path, content: Mapping[str, Any]) -> Record:
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
-    keys = ("choices", "diff", "seed", "status", "config", "metrics", "history")
-    absent = [key for key in keys if key not in content]
-    if absent:
-        raise UserError(f"{path}: no {', '.join(absent)} in this record; publish the run again")
-    return Record(path=path, content=content, **{key: content[key] for key in keys})
+    record_shape.check(path, content, record_shape.RUN, AGAIN)
+    return Record(path=path, content=content, **{key: content[key] for key in record_shape.RUN})

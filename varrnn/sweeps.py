@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from varrnn import config as configs
-from varrnn import multirun, results
+from varrnn import multirun, record_shape, results
 from varrnn.errors import UserError
 from varrnn.multirun import spell
 from varrnn.records import json_files, shared_seeds
@@ -101,7 +101,10 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
             print(f"left out: {file}: not readable ({error})", file=sys.stderr)
             continue
         known = isinstance(content, dict) and {"choices", "status", "config"} <= content.keys()
-        if known and content["status"] != results.GOING_ON:
+        fault = record_shape.fault(content, record_shape.SUMMARY) if known else ""
+        if fault:
+            print(f"left out: {file}: {fault}", file=sys.stderr)
+        elif known and content["status"] != results.GOING_ON:
             yield content
 
 
