@@ -3,12 +3,16 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
+ifneq ($(words $(VENV)),1)
+$(error VENV=$(VENV): make knows no file names with spaces; choose another folder)
+endif
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/.installed
 MODEL ?= variational_untied
 SEED ?= 1
 RUNS ?= runs
+IN_RUNS = runs_root=$(patsubst ~/%,$(HOME)/%,$(RUNS))
 ARGS ?=
 LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
@@ -51,19 +55,19 @@ data-cornell: setup
 	$(PY) scripts/get_data.py cornell --if-missing
 
 ptb-small: data-ptb ## Penn Treebank, 200 units (80 minutes of a CPU core, MC as much again)
-	$(PY) run.py experiment=ptb_small model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
+	$(PY) run.py experiment=ptb_small model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
 
 ptb-medium: data-ptb ## Table 1, medium (650 units): MODEL=none|naive|moon|moon_emb|variational_tied|variational_untied
-	$(PY) run.py experiment=ptb_medium model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
+	$(PY) run.py experiment=ptb_medium model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
 
 ptb-large: data-ptb ## Table 1, large (1500 units)
-	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) runs_root=$(RUNS) $(ARGS)
+	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
 
 sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU), side by side; SEED=2 next
-	$(PY) scripts/missing_runs.py figure3 --seeds $(SEED) launcher=joblib runs_root=$(RUNS) $(ARGS)
+	$(PY) scripts/missing_runs.py figure3 --seeds $(SEED) launcher=joblib "$(IN_RUNS)" $(ARGS)
 
 table1-runs: data-ptb ## every row of Table 1 x 3 seeds that has no record yet; LAUNCHER=local|joblib|slurm
-	$(PY) scripts/missing_runs.py table1 launcher=$(LAUNCHER) runs_root=$(RUNS) $(ARGS)
+	$(PY) scripts/missing_runs.py table1 launcher=$(LAUNCHER) "$(IN_RUNS)" $(ARGS)
 
 paper: setup ## every table, figure and claim from results/records (no training)
 	$(PY) scripts/paper.py $(ARGS)
@@ -77,7 +81,7 @@ ensemble $(FIGURES): setup
 claims: setup ## a verdict on every claim of the paper
 	$(PY) scripts/claims.py $(ARGS)
 
-bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record (8 minutes)
+bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record of all sizes (8 minutes)
 	$(PY) scripts/benchmark.py --size all --record $(ARGS)
 
 notebooks: setup ## execute the notebooks and save what they show (make test only executes them)
@@ -87,4 +91,4 @@ test-slurm: setup ## a sweep on a real single-node Slurm (root and Debian packag
 	bash scripts/test_slurm.sh
 
 clean: ## remove the virtual environment and caches; runs and data stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache build dist *.egg-info
+	rm -rf '$(VENV)' .pytest_cache .ruff_cache .mypy_cache build dist *.egg-info

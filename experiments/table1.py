@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
+from varrnn.claims import ids
 from varrnn.claims.paper_numbers import TABLE1, Row
 from varrnn.paper_runs import TABLE1_MODELS, language_model
 from varrnn.records import Records
@@ -74,7 +75,7 @@ ARTEFACT = Artefact(
     "Table 1: single model perplexity on the Penn Treebank",
     draw,
     runs=tuple(language_model(size, model) for size in TABLE1 for model in TABLE1_MODELS),
-    claims=tuple(f"C{i}" for i in (*range(1, 20), 21, 46, 47, 48)),
+    claims=ids(*range(1, 20), 21, 46, 47, 48),
 )
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
-from varrnn import allocator, results, runs, side_by_side, speed
+from varrnn import allocator, outputs, results, runs, side_by_side, speed
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.kernels import native
@@ -144,8 +144,8 @@ def chart(record: dict[str, Any], file: Path) -> None:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 + 2.2 * len(sizes), 2.4))
         bars(list(figure.subplots(1, len(sizes), squeeze=False)[0]), record, sizes)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file)
+        with outputs.writing(file):
+            figure.savefig(file)
 
 
 def own_file(machine: dict[str, Any]) -> Path:
@@ -154,25 +154,43 @@ def own_file(machine: dict[str, Any]) -> Path:
     return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
 
 
-def main() -> None:
-    chosen = arguments()
-    allocator.keep_buffers()
-    device = runs.device_named(chosen.device)
+def check(chosen: argparse.Namespace) -> None:
+    """Before anything is measured: a record is whole, and files have formats that can be written."""
     if chosen.threads is not None and chosen.threads < 1:
         raise UserError(f"--threads {chosen.threads}: must be at least 1")
+    way_out = "without --record (which `make bench` adds), python scripts/benchmark.py measures any part"
+    if chosen.record and chosen.quick:
+        raise UserError(f"--record --quick: three rounds are a look, no record; {way_out}")
+    if chosen.record and chosen.size != "all":
+        raise UserError(f"--record --size {chosen.size}: a record holds all sizes (--size all); {way_out}")
+    formats = Figure().canvas.get_supported_filetypes()
+    if chosen.chart and chosen.chart.suffix[1:] not in formats:
+        raise UserError(f"--chart {chosen.chart}: allowed endings are {', '.join(sorted(formats))}")
+
+
+def described(device: torch.device, clock: str) -> dict[str, Any]:
+    """The machine and the code behind the numbers."""
+    return {
+        **results.hardware(device),
+        "torch": torch.__version__,
+        "clock": clock,
+        "commit": results.commit()[0],
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def main() -> None:
+    chosen = arguments()
+    check(chosen)
+    allocator.keep_buffers()
+    device = runs.device_named(chosen.device)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
     print(native.status()[1])
-    kernels = "C" if native.library() else "torch"
-    machine = {
-        **results.hardware(device),
-        "torch": torch.__version__,
-        "kernels": kernels,
-        "clock": chosen.clock,
-        "commit": results.commit()[0],
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-    }
+    machine = described(device, chosen.clock)
+    file = own_file(machine) if chosen.record else chosen.json
+    written = [outputs.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
     limits = (0.0, QUICK_ROUNDS) if chosen.quick else (chosen.seconds, ROUNDS)
@@ -180,13 +198,11 @@ def main() -> None:
     for name in speed.SHAPES if chosen.size == "all" else [chosen.size]:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
-    file = own_file(machine) if chosen.record else chosen.json
     if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=1) + "\n")
+        outputs.write_text(file, json.dumps(record, indent=1) + "\n")
     if chosen.chart:
         chart(record, chosen.chart)
-    print("".join(f"\nwrote {path}" for path in (file, chosen.chart) if path))
+    print("".join(f"\nwrote {path}" for path in written))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from varrnn import config, runs
+from varrnn import config, outputs, runs
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.style import VARIANTS
@@ -29,12 +29,12 @@ def main() -> None:
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
     if not hasattr(config.compose(arguments.overrides).task, "corpus"):
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
+    outputs.folder(arguments.out)
     started = time.monotonic()
     summaries = {}
     for model in MODELS:
         print(f"\n=== {model} ===")
         summaries[model] = runs.run(config.compose([f"model={model}", *arguments.overrides]))
-    arguments.out.mkdir(parents=True, exist_ok=True)
     shown = table(summaries)
     print(f"\nPerplexity on {summaries['none']['data']['name']} (lower is better):")
     print(shown.to_string(na_rep="-"), end="\n\n")

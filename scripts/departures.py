@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from varrnn import outputs
 from varrnn.explain import one_line_errors
 from varrnn.marked import replaced
 
@@ -30,7 +31,7 @@ def main() -> None:
     elif options.check:
         sys.exit(f"error: {options.readme.name}: its list of departures is stale; run python scripts/departures.py")
     else:
-        options.readme.write_text(new, encoding="utf-8")
+        outputs.write_text(options.readme, new)
         print(f"renewed {options.readme.name}")
 
 

@@ -9,7 +9,8 @@ import argparse
 import json
 from pathlib import Path
 
-from varrnn import checkpoint, ensemble, results
+from varrnn import checkpoint, ensemble, outputs, results
+from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 
 
@@ -22,14 +23,22 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     words = [*options.runs, *(options.mc or [])]
     overrides = [word for word in words if "=" in word and not Path(word).is_dir()]
+    for word in overrides:
+        if "/" in word:
+            raise UserError(f"{word}: no such run folder; give the folders of finished runs, and mc.*= or device=")
     plain, sampled = ([word for word in some if word not in overrides] for some in (options.runs, options.mc or []))
     if options.mc is not None and not sampled:
         plain, sampled = [], plain
     members = [ensemble.member(Path(run), False, overrides) for run in plain]
     members += [ensemble.member(Path(run), True, overrides) for run in sampled]
+    ensemble.check(members)
+    folder = Path(members[0].config.runs_root) / "ensembles"
+    if options.out:
+        outputs.file(options.out)
+    else:
+        outputs.folder(folder)
     made = ensemble.average(members)
-    out = options.out or Path(members[0].config.runs_root) / "ensembles" / f"{name(made)}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out = options.out or folder / f"{name(made)}.json"
     checkpoint.write_text(out, json.dumps(results.finite(made), indent=1) + "\n")
     print(f"{made['members']} models: test perplexity {made['metrics']['test_ppl']:.3f}\nwrote {out}")
 

@@ -2,7 +2,7 @@
 
 A record of fewer epochs than the run should have does not count: such a run goes on from its folder. Runs that differ
 in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the same command can
-be repeated until all is done. Further words are passed on to run.py.
+be repeated until all is done. Further words KEY=VALUE are passed on to run.py, which starts in the current folder.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from varrnn.artefact import Artefact, unique
 from varrnn.errors import UserError
@@ -27,6 +28,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=numbers, metavar="1,2", help="only these (by default all that it needs)")
     parser.add_argument("--records", default=RECORDS, help="folder of records (results/records)")
     options, passed_on = parser.parse_known_args()
+    for word in passed_on:
+        if word.startswith("-") or "=" not in word:
+            raise UserError(f"{word}: neither an option of this script (see --help) nor a KEY=VALUE for run.py")
     needed = missing(artefact(options.artefact), options.records, options.seeds)
     if not needed:
         print(f"{options.artefact}: every run has a record")
@@ -34,7 +38,8 @@ def main() -> int:
     for command in needed:
         line = " ".join([command, *map(shlex.quote, passed_on)])
         print(line, flush=True)
-        if not options.list and carried_out([sys.executable, *shlex.split(line)[1:]], ROOT):
+        words = [sys.executable, str(ROOT / "run.py"), *shlex.split(line)[2:]]
+        if not options.list and carried_out(words, Path.cwd()):  # here, so that runs_root=x is ours
             failed.append(line)
     for line in failed:
         print(f"failed or stopped: {line}", file=sys.stderr)

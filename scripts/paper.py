@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
+from varrnn import outputs
 from varrnn.artefact import RESULTS
 from varrnn.claims import judge_all
 from varrnn.claims.report import write as write_claims
@@ -50,7 +51,7 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     old = readme.read_text(encoding="utf-8")
     if begin(PART) in old:
         text = block({module.ARTEFACT.name: module for module in modules}, records, verdicts)
-        readme.write_text(replaced(old, PART, text), encoding="utf-8")
+        outputs.write_text(readme, replaced(old, PART, text))
         return [*written, readme]
     print(f"README.md has no line {begin(PART)}: left as it is", file=sys.stderr)
     return written

@@ -5,15 +5,19 @@
     python scripts/sweep_summary.py --over optim.lr    # a sweep over something else than rates and weight decay
 
 Grid points are ranked by their validation value (mean over the seeds that all have), never by the test set. The exit
-status is 1 when a run has failed or was stopped.
+status is 1 when a run has failed or was stopped, or when there is none.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from varrnn import heat_map, sweeps
-from varrnn.explain import one_line_errors
+from varrnn import heat_map, outputs, sweeps
+from varrnn.config import identity, nearest
+from varrnn.errors import UserError
+from varrnn.explain import one_line_errors, sentences
+from varrnn.records import RECORDS, ROOT
+from varrnn.schema import CHOICES
 
 
 def main() -> int:
@@ -21,15 +25,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), help="folder of runs, or of records (runs)")
     parser.add_argument("--over", action="append", default=[], metavar="KEY", help="a further option that was swept")
-    parser.add_argument("--out", type=Path, help="folder for tables/, figures/ and best/ (RUNS/summary)")
+    parser.add_argument(
+        "--out", type=Path, help="folder for tables/, figures/ and best/ (RUNS/summary; runs/summary_of_records)"
+    )
     options = parser.parse_args()
-    out = options.out or options.runs / "summary"
-    for grid in sweeps.grids(list(sweeps.load(options.runs)), options.over):
-        show(grid, out)
-    left = sweeps.unfinished(options.runs)
+    check(options.over)
+    found, left = list(sweeps.load(options.runs)), sweeps.unfinished(options.runs)
+    if not found and not left:
+        raise UserError(f"no runs below {options.runs}; give the runs_root of a sweep, or a folder of records")
+    for grid in sweeps.grids(found, options.over):
+        show(grid, options.out or usual_out(options.runs))
     for run in left:
         print(f"{run.status}: {run.failure}")
     return int(any(run.status != "running" for run in left))
+
+
+def check(over: list[str]) -> None:
+    """Every key that was swept is an option, and one by which runs of one grid can differ."""
+    known = sentences()
+    for key in over:
+        if key not in known:
+            raise UserError(
+                f"--over {key}: there is no such option{nearest(key, list(known))}; see python run.py --help"
+            )
+        if key == "seed":
+            raise UserError("--over seed: a grid point is the mean over its seeds; leave it out")
+        if key in (*CHOICES, *(f"{group}.name" for group in CHOICES)) or not identity({key: None}):
+            raise UserError(f"--over {key}: no grid is ranked over this option; leave it out")
+
+
+def usual_out(runs: Path) -> Path:
+    """Beside the runs; what is made of committed records stays out of the repository."""
+    published = runs.resolve().is_relative_to(RECORDS.parent)
+    return ROOT / "runs" / "summary_of_records" if published else runs / "summary"
 
 
 def show(grid: sweeps.Grid, out: Path) -> None:
@@ -41,8 +69,7 @@ def show(grid: sweeps.Grid, out: Path) -> None:
     print(f"{grid.name}\n{ranking.markdown()}")
     if grid.axes():
         file = out / "best" / f"{grid.name}.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(sweeps.best_yaml(grid), encoding="utf-8")
+        outputs.write_text(file, sweeps.best_yaml(grid))
         for path in (file, *ranking.write(out), *heat_map.draw(grid, out)):
             print(f"wrote {path}")
         print(f"the best with three seeds: {sweeps.next_command(grid)}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from varrnn import calibration, results, runs, schema, tasks, uncertainty
+from varrnn import calibration, outputs, results, runs, schema, tasks, uncertainty
 from varrnn import config as configs
 from varrnn import text_uncertainty as texts
 from varrnn import uncertainty_plots as plots
@@ -26,6 +26,7 @@ from varrnn.tasks.regression import monte_carlo
 from varrnn.tasks.sentiment import SentimentTask
 
 LEVELS = np.linspace(0.05, 0.95, 19)
+OF_TEXTS = {"words": 2000, "length": 100, "shown": 220, "text": None}  # what only a language model's pictures have
 
 
 def main() -> None:
@@ -33,32 +34,48 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true or false, device=cuda, threads=1")
     parser.add_argument("--samples", type=int, default=30, help="stochastic passes (30)")
-    parser.add_argument("--words", type=int, default=2000, help="words of the test text that are measured (2000)")
-    parser.add_argument("--length", type=int, default=100, help="words of a sequence in the position picture (100)")
-    parser.add_argument("--shown", type=int, default=220, help="words that are shown in colour (220)")
+    parser.add_argument("--words", type=int, help="words of the test text that are measured (2000)")
+    parser.add_argument("--length", type=int, help="words of a sequence in the position picture (100)")
+    parser.add_argument("--shown", type=int, help="words that are shown in colour (220)")
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
     options = parser.parse_intermixed_args()
     check(options)
-    task, model, config = load(options.run, options.overrides)
-    options.out = options.out or options.run / "uncertainty"
+    config = configs.load_run(options.run, options.overrides)
+    check_task(options, config)
+    task, model = load(options.run, config)
+    options.out = outputs.folder(options.out or options.run / "uncertainty")
     measure = language_model if isinstance(task, LanguageModelTask) else regression
-    numbers = measure(task, model, config, options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(numbers, indent=1))
+    numbers = json.dumps(results.finite(measure(task, model, config, options)), indent=1)
+    outputs.write_text(options.out / "numbers.json", f"{numbers}\n")
+    print(numbers)
     print("\n".join(f"wrote {file}" for file in sorted(options.out.iterdir())))
 
 
 def check(options: Any) -> None:
     """Before anything is loaded: numbers that leave nothing to draw."""
     for name, least in (("samples", 1), ("words", 2), ("length", 2), ("shown", 2)):
-        if getattr(options, name) < least:
+        if getattr(options, name) is not None and getattr(options, name) < least:
             raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
     if any(override.startswith("mc.samples") for override in options.overrides):
         raise UserError("mc.samples=: the passes of these pictures are set with --samples")
     if options.text:
         read_own(options.text)
+
+
+def check_task(options: Any, config: schema.Config) -> None:
+    """Reviews are no text to colour, and their pictures need a spread; a text gets the usual numbers of words."""
+    if isinstance(config.task, schema.LanguageModel):
+        for name, usual in OF_TEXTS.items():
+            setattr(options, name, usual if getattr(options, name) is None else getattr(options, name))
+        return
+    given = [f"--{name}" for name in OF_TEXTS if getattr(options, name) is not None]
+    if given:
+        raise UserError(f"{', '.join(given)}: only for language models; leave out for task={config.task.name}")
+    if options.samples < 2:
+        raise UserError(
+            f"--samples {options.samples}: must be at least 2 for task={config.task.name}: one has no spread"
+        )
 
 
 def read_own(file: Path) -> str:
@@ -68,9 +85,8 @@ def read_own(file: Path) -> str:
         raise UserError(f"--text {error}") from error
 
 
-def load(folder: Path, overrides: list[str]) -> tuple[Any, Any, schema.Config]:
-    """Task, model and config of a finished run, with the parameters behind its reported numbers."""
-    config = configs.load_run(folder, overrides)
+def load(folder: Path, config: schema.Config) -> tuple[Any, Any]:
+    """Task and model of a finished run, with the parameters behind its reported numbers."""
     ended = results.finished(folder)
     if not config.model.drops:
         raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
@@ -79,7 +95,7 @@ def load(folder: Path, overrides: list[str]) -> tuple[Any, Any, schema.Config]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
     model = task.model(config)
     runs.load_reported(model, config, folder)
-    return task, model.eval(), config
+    return task, model.eval()
 
 
 def language_model(task: LanguageModelTask, model: Any, config: schema.Config, options: Any) -> dict[str, Any]:

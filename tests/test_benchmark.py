@@ -46,6 +46,28 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     assert "untied / tied" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--size all --record --quick", "three rounds are a look, no record"),
+        ("--size all --record --size sentiment", "--size sentiment: a record holds all sizes"),
+        ("--quick --chart here.foo", r"here\.foo: allowed endings are .*png"),
+        ("--quick --json a.txt/x.json", r"a\.txt is a file, not a folder"),
+        ("--quick --json .", "is a folder; give the name of a file"),
+        ("--quick --chart a.txt/x.png", r"a\.txt is a file, not a folder"),
+    ],
+)
+def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path, words, message):
+    """A record of fewer sizes or rounds would replace the committed one of the same machine."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("")
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    monkeypatch.setattr(benchmark, "measure", lambda *_: pytest.fail("measured first"))
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
+    with pytest.raises(UserError, match=message):
+        benchmark.main()
+
+
 def test_a_record_is_named_after_its_machine(benchmark):
     cpu = {"cpu": "AMD EPYC 9R14 (Zen 4)", "cores": 2, "gpu": None}
     assert benchmark.own_file(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"

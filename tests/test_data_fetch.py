@@ -189,6 +189,14 @@ def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, web, tmp_pat
     assert web.asked == 0 and not tree(tmp_path).keys() - {"given/a.txt", "given/folder/b.txt"}
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.whl"])
+def test_a_file_that_is_no_archive_is_one_line(tmp_path, name):
+    (tmp_path / name).write_text("no archive\n")
+    with pytest.raises(UserError, match=r"^ptb: --from .*; give simple-examples\.tgz, or a folder with ptb\.") as told:
+        fetch.fetch("ptb", tmp_path / "to", tmp_path / name, say=lambda _: None)
+    assert "\n" not in str(told.value)
+
+
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_download(recipe, web, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/toy: cannot be written.*--to"):

@@ -65,15 +65,15 @@ def test_whole_training_reviews_are_held_out_and_the_rest_is_unchanged():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"steps": 1}, "steps=1"),
-        ({"max_words": 4}, "max_words=4"),
-        ({"hold_out": 1.0}, "hold_out=1.0"),
+        ({"steps": 1}, r"task\.steps=1: .*my\.csv"),
+        ({"max_words": 4}, r"task\.max_words=4: at least 5 are needed .*my\.csv"),
+        ({"hold_out": 1.0}, r"task\.hold_out=1\.0: .*my\.csv"),
         ({"test_share": 0.0}, "test_share=0.0"),
     ],
 )
 def test_impossible_arguments_are_named(arguments, message):
     with pytest.raises(UserError, match=message):
-        segments(synthetic.load(count=20), **({"steps": 30} | arguments))
+        segments(replace(synthetic.load(count=20), source="some/my.csv"), **({"steps": 30} | arguments))
 
 
 def test_too_few_reviews_or_equal_ratings():
@@ -151,11 +151,15 @@ def test_a_users_csv(tmp_path):
         ("rating,text\n3,Good, but long\n", "line 2: 3 fields, the header has 2"),
         ("text,rating\n ,1\n", "line 2: the text is empty"),
         (b"text,rating\ncaf\xe9,1\n", "line 2: byte 0xe9"),
-        ('text,rating\n"open,1\n', "not a valid CSV"),
+        ('text,rating\n"open,1\n', "line 2: not a valid CSV"),
+        ('text,rating\na,1\n\n\n"open,1\nb,2\n', "line 5: not a valid CSV"),
+        ('"text,rating\na,1\n', "line 1: not a valid CSV"),
+        ('text,rating\n\n\n"a\nb",good\n', "line 4: rating 'good'"),
+        ("text,rating\ngood,1\n", r"mine\.csv: 1 reviews; at least 3"),
         ("text,rating\n" + "a" * 200_000 + ",1\n", "not a valid CSV.*limit"),
     ],
-    ids=range(13),
+    ids=range(17),
 )
 def test_a_bad_csv_gets_one_clear_answer(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
-        csv_reviews.load(write_csv(tmp_path / "mine.csv", content))
+        segments(csv_reviews.load(write_csv(tmp_path / "mine.csv", content)), 5)

@@ -149,3 +149,16 @@ def test_mistakes_are_one_clear_error(folders, tmp_path):
     other.summary["data"]["sha256"] = "0" * 64
     with pytest.raises(UserError, match="other data"):
         ensemble.average([ensemble.member(one, False), other])
+
+
+def test_what_the_command_line_refuses_before_averaging(folders):
+    folder, (one, _, _) = folders
+    (folder / "a.txt").write_text("")
+    for words, message in (
+        (["--out", "a.txt/foo.json"], "a.txt: cannot be written (a.txt is a file, not a folder); choose another place"),
+        (["--out", "runs"], "runs: is a folder; give the name of a file"),
+        (["runs/no=where"], "runs/no=where: no such run folder"),
+    ):
+        done = python("scripts/ensemble.py", str(one), *words, folder=folder)
+        assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
+        assert done.stderr.count("\n") == 1 and "together" not in done.stdout

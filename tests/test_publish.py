@@ -115,6 +115,13 @@ def test_an_unstable_run_is_published_too(publishing, summary, tmp_path) -> None
         ({"data": {"name": "text", "sha256": "0" * 64}}, "unknown"),
         ({"data": {"name": "pydoc", "sha256": None}}, "no SHA-256"),
         ({"metrics": {"valid_ppl": 3.0}}, "no final metric"),
+        ({"data": None}, "data None is unknown"),
+        ({"metrics": None}, r"summary\.json: metrics is null, it should be numbers"),
+        ({"history": {}}, r"summary\.json: history is {}, it should be columns"),
+        ({"history": {"epoch": []}}, "0 of 22 epochs"),
+        ({"history": {"epoch": []}, "config": {"train": {"patience": 3}, "optim": {"epochs": 22}}}, "0 of 22 epochs"),
+        ({"config": {}}, r"no optim\.epochs in the config"),
+        ({"hardware": []}, r"summary\.json: hardware is \[\]"),
         ({"reason": f"see {ABSOLUTE}"}, None),
         ({"reason": ABSOLUTE}, "a place on this machine"),
     ],
@@ -126,6 +133,32 @@ def test_refusals(publishing, summary, tmp_path, change, message) -> None:
     with pytest.raises(UserError, match=message):
         publishing(summary | change)
     assert not (tmp_path / "records").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "reason", "leaks"),
+    [
+        ("small", None, False),
+        ("medium", "medium", False),
+        ("lstm", None, False),
+        ("mybox", "at mybox:22", True),
+        ("mybox", "in runs/mybox_2/x", True),
+        ("mybox", "mybox2", False),
+        ("a.b.org", "a.b.org", True),
+    ],
+)
+def test_a_machine_may_be_called_as_we_call_things(publishing, summary, monkeypatch, host, reason, leaks) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    if leaks:
+        with pytest.raises(UserError, match="names a place on this machine"):
+            publishing(summary | {"reason": reason})
+    else:
+        assert publishing(summary | ({"reason": reason} if reason else {})).is_file()
+
+
+def test_a_summary_that_is_no_object(publishing) -> None:
+    with pytest.raises(UserError, match=r"summary\.json: a summary is a JSON object, this is a list"):
+        publishing([])
 
 
 def test_a_commit_of_an_earlier_start_counts_too(publishing, summary, repository) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import synthetic_records as synthetic
 
+from varrnn import sweeps
 from varrnn.claims import CLAIMS
 from varrnn.claims.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
 from varrnn.errors import UserError
@@ -129,3 +130,44 @@ def test_a_broken_record_is_an_error(tmp_path, text: str, message: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UserError, match=message):
         load(tmp_path)
+
+
+DAMAGED = [
+    ({"metrics": None}, "metrics is null, it should be numbers"),
+    ({"metrics": {"test_ppl": "x"}}, "metrics is .*, it should be numbers"),
+    ({"history": {}}, "history is {}, it should be columns"),
+    ({"history": {"epoch": "x"}}, "history is "),
+    ({"history": {"epoch": [1, 2], "valid_ppl": [3.0]}}, "history is "),
+    ({"history": {"epoch": [None]}}, "history is "),
+    ({"choices": {"task": "ptb"}}, "choices is .*the names of task, size"),
+    ({"config": []}, "config is "),
+    ({"seed": True}, "seed is true, it should be a whole number"),
+    ({"status": None}, "status is null"),
+    ({"hardware": "a big one"}, 'hardware is "a big one"'),
+    ({"batches": {"train_loss": [None, "x"]}}, "batches is "),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGED)
+def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str) -> None:
+    content = synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)
+    assert len(load(synthetic.save([content], tmp_path)).runs) == 1
+    synthetic.save([content | change], tmp_path)
+    with pytest.raises(UserError, match=rf"0\.json: {message}.*; publish the run again or delete the file"):
+        load(tmp_path)
+    left_out = "history" not in change
+    assert len(list(sweeps.load(tmp_path))) == (0 if left_out else 1)  # which knows nothing of histories
+    assert ("left out: " in capsys.readouterr().err) is left_out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (synthetic.ensemble("small", "naive", 3, 90.0) | {"metrics": None}, "metrics is null"),
+        (synthetic.ensemble("small", "naive", 3, 90.0) | {"members": "3"}, 'members is "3"'),
+        (synthetic.benchmark() | {"machine": "mine"}, 'machine is "mine"'),
+    ],
+)
+def test_a_damaged_ensemble_or_benchmark_is_named(tmp_path, content: dict, message: str) -> None:
+    with pytest.raises(UserError, match=rf"0\.json: {message}"):
+        load(synthetic.save([content], tmp_path))

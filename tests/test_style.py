@@ -18,7 +18,7 @@ PYTHON = [ROOT / "run.py", *sorted(file for folder in FOLDERS for file in (ROOT 
 
 # From the ground up: a module may import what stands before it in this list, never what stands after it.
 ORDER = (
-    *("errors", "version", "marked", "schema", "seeds", "allocator", "interrupt"),
+    *("errors", "version", "outputs", "marked", "schema", "record_shape", "seeds", "allocator", "interrupt"),
     *(
         "followed",
         "dropout",
@@ -48,7 +48,17 @@ ORDER = (
         "multirun",
         "help",
     ),
-    *("style", "paper_runs", "identity", "records", "record_places", "tables", "plots", "claims", "artefact"),
+    *(
+        "style",
+        "paper_runs",
+        "identity",
+        "records",
+        "record_places",
+        "tables",
+        "plots",
+        "claims",
+        "artefact",
+    ),
     *("publish", "readme_block", "sweeps", "heat_map"),
     *("speed", "speed_chart", "side_by_side", "text_uncertainty", "uncertainty_plots"),
 )

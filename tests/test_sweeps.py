@@ -1,17 +1,14 @@
 """Sweeps: the paper's grids, ranking by validation alone, heat map, best choice, unfinished runs."""
 
 import fcntl
-import itertools
 import json
-import runpy
 import shlex
-import sys
 from dataclasses import asdict
 from functools import cache
 
 import pytest
 import yaml
-from small_runs import ROOT, make_run, python
+from small_runs import make_run, python
 
 from varrnn import config, heat_map, multirun, sweeps
 from varrnn.config import CONFIGS
@@ -107,6 +104,30 @@ def test_settings_are_compared_on_the_seeds_that_they_share():
     assert sweeps.chosen(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
 
 
+def test_all_ranks_are_made_by_the_same_seeds():
+    """Were the seeds chosen anew after every rank, 0.5 would be third, and 0.3 before 0.1."""
+    scores = {0.1: {1: 80, 2: 99}, 0.2: {1: 85, 2: 95}, 0.3: {1: 86, 2: 90}, 0.4: {1: 75}, 0.5: {2: 10}}
+    scores[0.6] = {1: 70}
+    points = [summary(s, v, **{"model.p_U": p}) for p, of_seed in scores.items() for s, v in of_seed.items()]
+    (grid,) = sweeps.grids(points)
+    assert [grid.at(point, ("model.p_U",)) for point in grid.points] == [0.6, 0.4, 0.1, 0.2, 0.3, 0.5]
+    note = "mean over seed 1; points without come last; shown is the mean over all seeds of a point."
+    assert note in sweeps.table(grid).note
+    (grid,) = sweeps.grids(points[:4])
+    assert sweeps.table(grid).note.startswith("Ranked by valid_ppl, mean over seeds 1, 2. ")
+    assert "come last" not in sweeps.table(sweeps.grids(points[:-2])[0]).note
+
+
+def test_the_frame_is_around_the_first_rank(monkeypatch, tmp_path):
+    """Though another cell shows a lower mean, over other seeds."""
+    framed = []
+    monkeypatch.setattr(heat_map, "paint", lambda panel, cells, best: framed.append((cells.tolist(), best)))
+    points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 99, **{"model.p_U": 0.1})]
+    (grid,) = sweeps.grids([*points, summary(1, 81, **{"model.p_U": 0.2})])
+    heat_map.draw(grid, tmp_path)
+    assert framed == [([[89.5, 81.0]], (0, 0))]
+
+
 def test_seeds_are_averaged_and_an_unstable_seed_loses():
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 90, **{"model.p_U": 0.1})]
     points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]
@@ -136,11 +157,11 @@ def test_the_best_yaml_is_a_tuned_file():
 def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     painted = []
     real = heat_map.paint
-    monkeypatch.setattr(heat_map, "paint", lambda panel, cells: (painted.append((panel, cells)), real(panel, cells)))
+    monkeypatch.setattr(heat_map, "paint", lambda *given: (painted.append(given), real(*given)))
     (grid,) = sweeps.grids(variational_grid())
     files = heat_map.draw(grid, tmp_path)
     assert [file.suffix for file in files] == [".pdf", ".png"] and all(file.stat().st_size > 1000 for file in files)
-    ((panel, cells),) = painted
+    ((panel, cells, _),) = painted
     assert cells.tolist() == [[90, 85], [80, 99]]  # p_U across, p_W down
     assert panel.get_title() == "pydoc tiny variational_untied\nvalid_ppl"
     (frame,) = panel.patches
@@ -241,26 +262,3 @@ def test_command_repeats_the_run_exactly():
     assert config.compose(shlex.split(multirun.command(made))[2:]) == made
     made = config.compose([*words, "run_dir='my runs/one'"])
     assert config.compose(shlex.split(multirun.command(made))[2:]) == made
-
-
-def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
-    script = runpy.run_path(str(ROOT / "scripts" / "missing_runs.py"))
-    with pytest.raises(UserError, match=r"allowed are .*table1"):
-        script["artefact"]("table2")
-    started = []
-    answers = iter([1, 0, 0])
-    main = script["main"]
-    monkeypatch.setitem(main.__globals__, "carried_out", lambda words, _: started.append(words) or next(answers))
-    words = ["x", "table1", "--records", str(tmp_path), "launcher=joblib"]
-    monkeypatch.setattr(sys, "argv", words)
-    assert main() == 1  # the command "failed"
-    swept = [dict(word.split("=", 1) for word in one if "=" in word) for one in started]
-    points = [len(list(itertools.product(*(given.split(",") for given in one.values())))) for one in swept]
-    assert sum(points) == 36 and all(one["launcher"] == "joblib" for one in swept)
-    assert "failed or stopped: python run.py -m" in capsys.readouterr().err
-    monkeypatch.setattr(
-        sys, "argv", ["x", "figure3", "--records", str(tmp_path), "--seeds", "2", "launcher=joblib", "--list"]
-    )
-    assert script["main"]() == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said and all(line.endswith("seed=2 launcher=joblib") for line in said)

@@ -1,6 +1,7 @@
 """scripts/uncertainty.py on two real, tiny runs; and reading a text word by word against the definition."""
 
 import json
+import math
 import runpy
 import sys
 from pathlib import Path
@@ -63,6 +64,22 @@ def test_regression(draw, tmp_path):
     assert draw(tmp_path / "run", "--out", tmp_path / "whole", "mc.word_dropout=false") == (0, "")
     assert json.loads((tmp_path / "whole" / "numbers.json").read_text()) != numbers
     assert (tmp_path / "run" / "uncertainty" / "regression.pdf").is_file()
+    for words, message in (
+        (("--text", SCRIPT), "--text: only for language models; leave out for task=synthetic_reviews"),
+        (("--shown", 9, "--words", 9, "--length", 9), "--words, --length, --shown: only for language models"),
+        (("--samples", 1), "--samples 1: must be at least 2 for task=synthetic_reviews"),
+        (("--out", SCRIPT), f"{SCRIPT}: cannot be written ({SCRIPT} is a file, not a folder)"),
+    ):
+        status, said = draw(tmp_path / "run", *words)
+        assert status == 1 and said.startswith(f"error: {message}") and said.count("\n") == 1
+
+
+def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
+    """JSON knows no NaN."""
+    monkeypatch.setattr("varrnn.text_uncertainty.told_apart", lambda *_: math.nan)
+    assert draw(language_run, "--words", "50", "--out", tmp_path) == (0, "")
+    numbers = json.loads((tmp_path / "numbers.json").read_text(), parse_constant=pytest.fail)
+    assert set(numbers["auroc"]["scrambled"].values()) == {None}
 
 
 def test_mistakes_are_one_line(draw, language_run, tmp_path):

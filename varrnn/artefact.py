@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from varrnn import outputs
 from varrnn.errors import UserError
 from varrnn.identity import identify
 from varrnn.paper_runs import SEEDS, Run, command
@@ -71,7 +72,7 @@ def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
     records = load(options.records)
     if options.missing:
         return artefact.commands(records)
-    written = artefact.draw(records, options.out)
+    written = artefact.draw(records, outputs.folder(options.out))
     tables = [path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"]
     return [*tables, *_verdicts(artefact, records), *(f"wrote {path}" for path in written)]
 

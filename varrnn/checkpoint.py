@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import os
 import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 
 import torch
 
+from varrnn import outputs
 from varrnn.errors import UserError
 
+FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
 AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
 
 
@@ -36,8 +39,7 @@ def replacing(file: Path) -> Iterator[Path]:
 
 def unwritable(file: Path, error: OSError) -> UserError:
     """One clear line for a full disk or a folder that may not be written."""
-    hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder with runs_root="
-    return UserError(f"{file}: cannot be written ({error.strerror or error}); {hint} and start the same command again")
+    return outputs.unwritable(file, error, "choose another folder with runs_root= or run_dir=")
 
 
 def write_text(file: Path, text: str) -> None:
@@ -51,8 +53,9 @@ def save(state: dict[str, Any], file: Path) -> None:
     with replacing(file) as temporary:
         try:
             torch.save(state, temporary)
-        except RuntimeError as error:  # torch wraps a full disk in its own words
-            raise OSError(errno.ENOSPC, f"writing stopped: {str(error).splitlines()[0]}") from error
+        except RuntimeError as error:
+            said = next(iter(str(error).splitlines()), "nothing")
+            raise OSError(errno.ENOSPC if re.search(FULL, said) else None, f"torch says: {said}") from error
 
 
 def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

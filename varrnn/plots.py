@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from varrnn import outputs
 from varrnn.paper_runs import SEEDS, Run, commands
 from varrnn.records import Curve, Group, Records
 from varrnn.style import COLUMN, PAGE, RC, REFERENCE, VARIANTS, Look, sweep
@@ -49,9 +50,9 @@ def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Ite
     with matplotlib.rc_context(RC):
         made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
         yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
-        files[0].parent.mkdir(parents=True, exist_ok=True)
-        made.savefig(files[0], metadata={"CreationDate": None})
-        made.savefig(files[1], metadata={"Software": None})
+        with outputs.writing(outputs.folder(files[0].parent)):
+            made.savefig(files[0], metadata={"CreationDate": None})
+            made.savefig(files[1], metadata={"Software": None})
 
 
 def error_curve(group: Group) -> Curve:

@@ -8,15 +8,18 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from varrnn import outputs, record_shape, schema
 from varrnn.data import cornell, ptb
 from varrnn.data.files import sha256_of_files
 from varrnn.errors import UserError
 from varrnn.records import RECORDS, ROOT, as_record
+from varrnn.schema import leaves
 from varrnn.version import SCHEMA
 
 KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
@@ -42,8 +45,7 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
     record = summary if ensemble else shrink(strip(summary))
     check_clean(folder, record)
     path = records / "ensembles" / folder.name if ensemble else own_place(record, records)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
+    outputs.write_text(path, json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n")
     return path
 
 
@@ -65,8 +67,12 @@ def read(folder: Path) -> dict[str, Any]:
         summary = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not valid JSON ({error})") from error
+    if not isinstance(summary, dict):
+        raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}")
     if summary.get("schema") != SCHEMA:
         raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
+    shape = record_shape.ENSEMBLE if summary.get("kind") == "ensemble" else record_shape.RUN
+    record_shape.check(file, summary, shape, "damaged, so it is no evidence; run again")
     return summary
 
 
@@ -77,9 +83,11 @@ def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
         return
     if status != "finished":
         raise UserError(f"{folder}: status is {status!r}; only finished and unstable runs are published")
-    epochs, asked = summary["history"]["epoch"][-1:], summary["config"]["optim"]["epochs"]
-    cut_short = summary["config"]["train"].get("patience")
-    if not cut_short and epochs != [asked]:
+    epochs, options = summary["history"]["epoch"][-1:], leaves(summary["config"])
+    if "optim.epochs" not in options:
+        raise UserError(f"{folder}: no optim.epochs in the config of summary.json; run again")
+    asked, cut_short = options["optim.epochs"], options.get("train.patience")
+    if not epochs or (not cut_short and epochs != [asked]):
         raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
     if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
         raise UserError(f"{folder}: no final metric in summary.json; start the same command again")
@@ -104,7 +112,8 @@ def in_repository(commit: str, repository: Path) -> bool:
 
 def check_data(folder: Path, summary: Mapping[str, Any]) -> None:
     """The very data of the paper, or a built-in corpus; nobody could check a run on other data."""
-    name, found = summary["data"].get("name"), summary["data"].get("sha256")
+    data = summary.get("data") or {}
+    name, found = data.get("name"), data.get("sha256")
     if name in KNOWN_DATA:
         if found != KNOWN_DATA[name]:
             raise UserError(f"{folder}: data hash of {name} is {found}, that of the true files is {KNOWN_DATA[name]}")
@@ -150,9 +159,19 @@ def _rounded(value: Any) -> Any:
 def check_clean(folder: Path, record: Mapping[str, Any]) -> None:
     """A last look: no absolute path and no name of this machine may stand in a committed file."""
     host = socket.gethostname()
+    named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])")
+    telling = len(host) > 3 and host not in own_words()
     for text in _texts(record):
-        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (len(host) > 3 and host in text):
+        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (telling and named.search(text)):
             raise UserError(f"{folder}: {text!r} in summary.json names a place on this machine; remove it by hand")
+
+
+def own_words() -> set[str]:
+    """The names of our choices and options: a machine called `small` is betrayed by none of them."""
+    names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
+    kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
+    usual = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
+    return {"finished", "unstable", *BUILT_IN, *names, *(word for name in names for word in name.split("_")), *usual}
 
 
 def _texts(value: Any) -> Iterator[str]:

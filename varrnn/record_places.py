@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from varrnn import outputs
 from varrnn.config import NOT_COMPOSED, relative_dir
 from varrnn.errors import UserError
 from varrnn.identity import identify
@@ -63,10 +64,12 @@ def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
             raise UserError(f"{old} and {wanted[new]} are records of one run; remove the one that is not wanted")
         wanted[new] = old
     moves = [(old, new) for old, new in moves if old != new]
+    for _, new in moves:
+        outputs.folder(new.parent)  # before anything is moved
     waiting = [(old.rename(old.with_suffix(".moving")), new) for old, new in moves]  # two may change places
     for old, new in waiting:
-        new.parent.mkdir(parents=True, exist_ok=True)
         old.rename(new)
-        if not any(old.parent.iterdir()):
-            old.parent.rmdir()
+    for emptied in {old.parent for old, _ in waiting}:
+        if not any(emptied.iterdir()):
+            emptied.rmdir()
     return moves

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from varrnn import record_shape
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify
 from varrnn.paper_runs import SEEDS, Run
@@ -24,6 +25,7 @@ from varrnn.version import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
+AGAIN = "publish the run again or delete the file"
 SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
 Point = TypeVar("Point")
 NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
@@ -166,17 +168,22 @@ class Records:
         return Group() if best is None else points[best]
 
 
-def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
-    """The setting with the lowest mean score (setting -> seed -> score); none where nothing is scored.
+def shared_seeds(scores: Iterable[Mapping[int, float]]) -> set[int]:
+    """The seeds on which settings are compared (each seed -> score): the mean of one lucky seed is no mean of three.
 
-    Compared are the seeds that all settings have: the mean of one lucky seed is no better than a mean of three. Where
-    no seed is common to all, the commonest one decides between the settings that have it.
+    Those that all settings have; where no seed is common to all, the commonest one.
     """
-    scored = {point: of_seed for point, of_seed in scores.items() if of_seed}
-    counts = Counter(seed for of_seed in scored.values() for seed in sorted(of_seed))
+    scored = [of_seed for of_seed in scores if of_seed]
+    counts = Counter(seed for of_seed in scored for seed in sorted(of_seed))
     shared = {seed for seed, count in counts.items() if count == len(scored)}
-    seeds = shared or {seed for seed, _ in counts.most_common(1)}
-    means = {point: np.mean([of_seed[s] for s in seeds]) for point, of_seed in scored.items() if seeds <= {*of_seed}}
+    return shared or {seed for seed, _ in counts.most_common(1)}
+
+
+def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
+    """The setting with the lowest mean (setting -> seed -> score) over the shared seeds; none where nothing has one."""
+    seeds = shared_seeds(scores.values())
+    compared = {point: of_seed for point, of_seed in scores.items() if of_seed and seeds <= {*of_seed}}
+    means = {point: np.mean([of_seed[seed] for seed in seeds]) for point, of_seed in compared.items()}
     return min(means, key=means.__getitem__, default=None)
 
 
@@ -227,12 +234,14 @@ def load(folder: Path | str = RECORDS) -> Records:
     for path in json_files(Path(folder)):
         content = _read(path)
         if path.relative_to(folder).parts[0] == "benchmark":
+            record_shape.check(path, content, {}, "measure again with scripts/benchmark.py --record")
             benchmarks.append(content)
         elif content.get("kind") == "ensemble":
+            record_shape.check(path, content, record_shape.ENSEMBLE, AGAIN)
             ensembles.append(content)
         else:
             runs.append(as_record(path, content))
-    benchmarks.sort(key=lambda benchmark: str(benchmark.get("machine", {}).get("date", "")))
+    benchmarks.sort(key=lambda benchmark: str((benchmark.get("machine") or {}).get("date", "")))
     return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
 
 
@@ -246,7 +255,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); publish the run again or delete the file") from error
+        raise UserError(f"{path}: not valid JSON ({error}); {AGAIN}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}")
     return content
@@ -260,8 +269,5 @@ def read(path: Path) -> Record:
 def as_record(path: Path, content: Mapping[str, Any]) -> Record:
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
-    keys = ("choices", "diff", "seed", "status", "config", "metrics", "history")
-    absent = [key for key in keys if key not in content]
-    if absent:
-        raise UserError(f"{path}: no {', '.join(absent)} in this record; publish the run again")
-    return Record(path=path, content=content, **{key: content[key] for key in keys})
+    record_shape.check(path, content, record_shape.RUN, AGAIN)
+    return Record(path=path, content=content, **{key: content[key] for key in record_shape.RUN})

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from varrnn import checkpoint
+from varrnn import checkpoint, record_shape
 from varrnn.errors import UserError
 from varrnn.kernels import native
+from varrnn.schema import leaves
 from varrnn.version import SCHEMA, __version__
 
 SUMMARY = "summary.json"
@@ -32,18 +33,11 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    if not is_summary(found):
-        raise UserError(f"{file}: not the summary of a run; remove it and start the same command again")
+    fault = record_shape.fault(found, record_shape.RUN) if isinstance(found, dict) else "no JSON object"
+    if fault or not found.get("data") or "optim.epochs" not in leaves(found["config"]):
+        why = f" ({fault})" if fault else ""
+        raise UserError(f"{file}: not the summary of a run{why}; remove it and start the same command again")
     return found
-
-
-def is_summary(found: Any) -> bool:
-    """Whether it holds what is asked of a summary everywhere."""
-    parts = ("config", "data", "metrics", "history")
-    if not isinstance(found, dict) or "status" not in found or not all(isinstance(found.get(p), dict) for p in parts):
-        return False
-    epochs, optim = found["history"].get("epoch"), found["config"].get("optim")
-    return isinstance(epochs, list) and isinstance(optim, dict) and "epochs" in optim and "sha256" in found["data"]
 
 
 def is_finished(summary: dict[str, Any] | None) -> bool:

@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,10 +16,10 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from varrnn import config as configs
-from varrnn import multirun, results
+from varrnn import multirun, record_shape, results
 from varrnn.errors import UserError
 from varrnn.multirun import spell
-from varrnn.records import json_files, lowest
+from varrnn.records import json_files, shared_seeds
 from varrnn.schema import RATES
 from varrnn.tables import Table
 
@@ -102,7 +102,10 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
             print(f"left out: {file}: not readable ({error})", file=sys.stderr)
             continue
         known = isinstance(content, dict) and {"choices", "status", "config"} <= content.keys()
-        if known and content["status"] != results.GOING_ON:
+        fault = record_shape.fault(content, record_shape.SUMMARY) if known else ""
+        if fault:
+            print(f"left out: {file}: {fault}", file=sys.stderr)
+        elif known and content["status"] != results.GOING_ON:
             yield content
 
 
@@ -131,17 +134,19 @@ def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
         point = points.setdefault(values, Point(values))
         point.scores[summary["seed"]] = math.inf if value is None else value
     others = {key: value for key, value in group[0]["diff"].items() if key not in keys}
-    return Grid(dict(group[0]["choices"]), others, keys, score, ranked(points))
+    return Grid(dict(group[0]["choices"]), others, keys, score, ranked(points.values()))
 
 
-def ranked(points: dict[Values, Point]) -> list[Point]:
-    """Best first, by the seeds that all settings have, as published records are chosen; then what has other seeds."""
-    left, order = dict(points), []
-    while left:
-        best = lowest({values: point.scores for values, point in left.items()})
-        assert best is not None
-        order.append(left.pop(best))
-    return order
+def ranked(points: Iterable[Point]) -> list[Point]:
+    """Best first, all by the same seeds, as published records are chosen; then what has not been tried with them."""
+    points = list(points)
+    seeds = shared_seeds(point.scores for point in points)
+
+    def by_seeds(point: Point) -> tuple[bool, float]:
+        tried = seeds <= point.scores.keys()
+        return not tried, fmean(point.scores[seed] for seed in seeds) if tried else point.mean
+
+    return sorted(points, key=by_seeds)
 
 
 def _score(group: list[dict[str, Any]]) -> str:
@@ -159,8 +164,18 @@ def table(grid: Grid) -> Table:
         [str(rank), *(f"{grid.at(point, axis)}" for axis in axes), str(point), str(len(point.scores))]
         for rank, point in enumerate(grid.points, 1)
     ]
-    note = f"Ranked by {grid.score} (mean over the seeds that all have). {grid.honesty}"
+    note = f"Ranked by {grid.score}, {seeds_note(grid)}. {grid.honesty}"
     return Table(grid.name, grid.name, columns, rows, note)
+
+
+def seeds_note(grid: Grid) -> str:
+    """Which seeds made the ranks: the values that are shown are means over all seeds of a point."""
+    seeds = shared_seeds(point.scores for point in grid.points)
+    note = f"mean over seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
+    if all(point.scores.keys() == seeds for point in grid.points):
+        return note
+    last = "" if all(seeds <= point.scores.keys() for point in grid.points) else "; points without come last"
+    return f"{note}{last}; shown is the mean over all seeds of a point"
 
 
 def short(axis: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from varrnn import outputs
 from varrnn.records import Group
 
 NOT_RUN = "not run"
@@ -48,12 +49,11 @@ class Table:
 
     def write(self, folder: Path) -> list[Path]:
         """name.md, name.tex and name.csv below results/tables."""
-        target = folder / "tables"
-        target.mkdir(parents=True, exist_ok=True)
+        target = outputs.folder(folder / "tables")
         written = []
         for suffix, text in ((".md", self.document()), (".tex", self.latex()), (".csv", self.csv())):
             path = target / f"{self.name}{suffix}"
-            path.write_text(text, encoding="utf-8")
+            outputs.write_text(path, text)
             written.append(path)
         return written
 

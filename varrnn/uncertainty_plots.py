@@ -16,6 +16,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
+from varrnn import outputs
 from varrnn.calibration import Reliability
 from varrnn.style import PAGE, RC, REFERENCE
 from varrnn.text_uncertainty import MEASURES, WordUncertainty
@@ -32,9 +33,9 @@ def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height))
         yield list(figure.subplots(1, panels, squeeze=False)[0])
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file.with_suffix(".png"), metadata={"Software": None})
-        figure.savefig(file.with_suffix(".pdf"), metadata={"CreationDate": None})
+        with outputs.writing(outputs.folder(file.parent)):
+            figure.savefig(file.with_suffix(".png"), metadata={"Software": None})
+            figure.savefig(file.with_suffix(".pdf"), metadata={"CreationDate": None})
 
 
 def scale(values: np.ndarray) -> Normalize:
@@ -68,8 +69,7 @@ small {{ font: 12px sans-serif; color: #555 }}
 {"".join(parts)}
 </body></html>
 """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page, encoding="utf-8")
+    outputs.write_text(file, page)
 
 
 def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> str:

@@ -8,7 +8,7 @@ from varrnn.claims import language_model, sentiment
 from varrnn.claims.verdict import Claim, Verdict, judge
 from varrnn.records import Records
 
-__all__ = ["CLAIMS", "Claim", "Verdict", "judge", "judge_all"]
+__all__ = ["CLAIMS", "Claim", "Verdict", "ids", "judge", "judge_all"]
 
 
 def _number(claim: Claim) -> tuple[int, str]:
@@ -17,6 +17,11 @@ def _number(claim: Claim) -> tuple[int, str]:
 
 
 CLAIMS: tuple[Claim, ...] = tuple(sorted((*language_model.CLAIMS, *sentiment.CLAIMS), key=_number))
+
+
+def ids(*numbers: int) -> tuple[str, ...]:
+    """The ids of the claims with these numbers: 11 is C11a to C11h."""
+    return tuple(claim.id for claim in CLAIMS if _number(claim)[0] in numbers)
 
 
 def judge_all(records: Records) -> list[tuple[Claim, Verdict]]:

@@ -86,7 +86,7 @@ def speeds(benchmark: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def on_cuda(benchmark: Mapping[str, Any]) -> bool:
-    machine = benchmark.get("machine", benchmark)
+    machine = benchmark.get("machine") or benchmark
     return bool(machine.get("gpu")) or str(machine.get("device", "cpu")).startswith("cuda")
 
 

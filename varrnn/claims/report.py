@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from varrnn import outputs
 from varrnn.claims.verdict import BY_TEST, VERDICTS, Claim, Verdict
 from varrnn.tables import Table
 
@@ -83,10 +84,9 @@ def csv(verdicts: Verdicts) -> str:
 
 def write(verdicts: Verdicts, folder: Path) -> list[Path]:
     """claims.md and claims.csv below results/."""
-    folder.mkdir(parents=True, exist_ok=True)
     files = {folder / "claims.md": document(verdicts), folder / "claims.csv": csv(verdicts)}
     for path, text in files.items():
-        path.write_text(text, encoding="utf-8")
+        outputs.write_text(path, text)
     return list(files)
 
 

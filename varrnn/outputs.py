@@ -1,0 +1,53 @@
+"""What scripts and experiments write: a place that cannot be written is found before the work, and told in one line."""
+
+import errno
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from varrnn.errors import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def unwritable(path: Path, error: OSError, otherwise: str = "choose another place") -> UserError:
+    """One clear line for a full disk, a folder that may not be written, or a file where a folder should be."""
+    reason = error.strerror or str(error)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        in_the_way = [part for part in (path, *path.parents) if part.is_file()]
+        reason = f"{in_the_way[0]} is a file, not a folder" if in_the_way else reason
+    hint = "free some space" if error.errno in FULL else otherwise
+    return UserError(f"{path}: cannot be written ({reason}); {hint} and start the same command again")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever keeps the file or folder from being written is the user's to mend."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def folder(path: Path) -> Path:
+    """Make a folder, and see that something can be written into it."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+
+
+def file(path: Path) -> Path:
+    """Make the folder of a file that is going to be written."""
+    with writing(path):
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder; give the name of a file in it")
+    folder(path.parent)
+    return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, its folder made where there is none."""
+    with writing(file(path)):
+        path.write_text(text, encoding="utf-8")
