@@ -4,7 +4,7 @@ from pathlib import Path
 
 from varrnn.artefact import Artefact, main
 from varrnn.claims.paper_numbers import YARDSTICKS
-from varrnn.paper_runs import TABLE1_MODELS, Run, language_model, small_grid
+from varrnn.paper_runs import TABLE1_MODELS, Run, language_model
 from varrnn.records import Group, Records, rates
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
@@ -26,8 +26,8 @@ def rates_cell(group: Group) -> str:
 
 def grid_cell(records: Records, model: str) -> str:
     """ "1 of 4": how many points of the planned grid have a record to choose from."""
-    planned = small_grid().get(model, [])
-    return f"{sum(bool(records.group(run)) for run in planned)} of {len(planned)}" if planned else DASH
+    done, planned = records.tried(model)
+    return f"{done} of {planned}" if planned else DASH
 
 
 def row_cells(label: str, group: Group, grid: str = DASH) -> list[str]:

@@ -160,7 +160,10 @@ def test_c21_pairs_the_same_seeds_in_all_metrics(records_of) -> None:
 
 def test_small_analogue_counts_seeds_with_mc(records_of) -> None:
     contents = without_mc(synthetic.table1_records("medium", at="small"), 1, 3, test_ppl=150.0)
-    assert "gain 0.70; n=1, indicative)" in judge(BY_ID["C5"], records_of(contents)).analogue
+    assert (
+        "gain 0.70; n=1, indicative; grid of variational_tied: 1 of 4)"
+        in judge(BY_ID["C5"], records_of(contents)).analogue
+    )
 
 
 def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:

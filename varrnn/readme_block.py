@@ -40,7 +40,7 @@ def claims_part(verdicts: Verdicts) -> list[str]:
     for claim, verdict in verdicts:
         for word in ("agrees", "disagrees"):
             if f"analogue {word}" in verdict.analogue:
-                few = " on few seeds (indicative)" if INDICATIVE in verdict.analogue else ""
+                few = " on few seeds or rates (indicative)" if INDICATIVE in verdict.analogue else ""
                 analogues.setdefault(word + few, []).append(claim.id)
     if analogues:
         told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(analogues.items()))

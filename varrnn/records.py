@@ -19,7 +19,7 @@ import numpy as np
 from varrnn import record_shape
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify
-from varrnn.paper_runs import SEEDS, Run
+from varrnn.paper_runs import SEEDS, Run, small_grid
 from varrnn.schema import RATES, leaves
 from varrnn.version import SCHEMA
 
@@ -160,6 +160,11 @@ class Records:
             if matches(record, wanted, free=("model.p_",)):
                 found.setdefault(rates(record), []).append(record)
         return {key: grouped(records) for key, records in sorted(found.items())}
+
+    def tried(self, model: str) -> tuple[int, int]:
+        """How many points of a model's planned grid at size small have a record, and how many there are."""
+        planned = small_grid().get(model, [])
+        return sum(bool(self.group(run)) for run in planned), len(planned)
 
     def chosen(self, run: Run) -> Group:
         """The grid point with the lowest validation perplexity; the test text chooses nothing."""

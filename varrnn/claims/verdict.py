@@ -176,8 +176,17 @@ def _small(claim: Claim, records: Records) -> str:
     n = _seeds(outcome, groups)
     parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
     text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
-    seeds = f"n={n}" + (f", {INDICATIVE}" if n < claim.seeds else "")
+    missing = _grids(claim, records)
+    seeds = f"n={n}" + (f", {INDICATIVE}" if n < claim.seeds or missing else "") + missing
     return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; {seeds})"
+
+
+def _grids(claim: Claim, records: Records) -> str:
+    """Which models had fewer rates to choose from than planned: "; grid of naive: 1 of 3"."""
+    models = dict.fromkeys(word.split("=")[1] for run in claim.needs.values() for word in run if "model=" in word)
+    tried = {model: records.tried(model) for model in models}
+    left = [f"{model}: {done} of {planned}" for model, (done, planned) in tried.items() if done < planned]
+    return f"; grid of {', '.join(left)}" if left else ""
 
 
 def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
