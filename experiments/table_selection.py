@@ -7,7 +7,8 @@ import numpy as np
 from varrnn.artefact import Artefact, main
 from varrnn.claims.statistics import final, mean_of, over_seeds, shared_epochs
 from varrnn.paper_runs import WEIGHT_DECAYS, Run, grid_point, sentiment
-from varrnn.records import Group, Record, Records, grouped, lowest
+from varrnn.records import Group, Record, Records, grouped
+from varrnn.selection import lowest
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, seeds_cell
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from varrnn.artefact import Artefact, main
 from varrnn.claims.paper_numbers import YARDSTICKS
 from varrnn.paper_runs import TABLE1_MODELS, Run, language_model
-from varrnn.records import Group, Records, rates
+from varrnn.records import Group, Records
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
 
@@ -20,7 +20,7 @@ Words per second are those of the runs, which shared their machine and differ in
 
 
 def rates_cell(group: Group) -> str:
-    found = rates(group.records[0]) if group.records else ()
+    found = group.records[0].rates if group.records else ()
     return " ".join(f"{name}={value:g}" for name, value in found) or DASH
 
 

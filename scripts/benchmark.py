@@ -19,7 +19,8 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
-from varrnn import allocator, outputs, results, runs, side_by_side, speed
+from varrnn import allocator, outputs, results, side_by_side, speed
+from varrnn.device import device_named
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.kernels import native
@@ -183,7 +184,7 @@ def main() -> None:
     chosen = arguments()
     check(chosen)
     allocator.keep_buffers()
-    device = runs.device_named(chosen.device)
+    device = device_named(chosen.device)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)

@@ -13,11 +13,13 @@ import sys
 from pathlib import Path
 
 from varrnn import heat_map, outputs, sweeps
-from varrnn.config import identity, nearest
+from varrnn.checks import nearest
+from varrnn.config import identity
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors, sentences
 from varrnn.records import RECORDS, ROOT
 from varrnn.schema import CHOICES
+from varrnn.unfinished import unfinished_runs
 
 
 def main() -> int:
@@ -30,7 +32,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     check(options.over)
-    found, left = list(sweeps.load(options.runs)), sweeps.unfinished(options.runs)
+    found, left = list(sweeps.load(options.runs)), unfinished_runs(options.runs)
     if not found and not left:
         raise UserError(f"no runs below {options.runs}; give the runs_root of a sweep, or a folder of records")
     for grid in sweeps.grids(found, options.over):

@@ -19,6 +19,7 @@ from varrnn import text_uncertainty as texts
 from varrnn import uncertainty_plots as plots
 from varrnn.data import files
 from varrnn.data.corpus import UNK, split_lines
+from varrnn.device import choose_device
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.tasks.language_model import CORPORA, LanguageModelTask
@@ -90,7 +91,7 @@ def load(folder: Path, config: schema.Config) -> tuple[Any, Any]:
     ended = results.finished(folder)
     if not config.model.drops:
         raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
-    task = tasks.build(config, runs.choose_device(config))
+    task = tasks.build(config, choose_device(config))
     if task.sha256 != ended["data"]["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
     model = task.model(config)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from small_runs import ROOT, TINY, python, write_texts
 
-from varrnn import checkpoint, config, multirun, sweeps
+from varrnn import checkpoint, config, failures, multirun, sweeps
 from varrnn.config import CONFIGS
 from varrnn.errors import UserError
 from varrnn.interrupt import SIGNALS, Interrupts, Stopped
@@ -144,8 +144,8 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
 
 def test_a_job_that_slurm_refused_is_not_called_lost():
     refused = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
-    assert multirun.lost(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
-    assert multirun.lost(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
+    assert failures.lost(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
+    assert failures.lost(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
 
 
 def hydra(launcher, number=0, n_jobs=0):
@@ -192,7 +192,7 @@ def test_a_fault_of_ours_leaves_its_traceback(tmp_path):
     try:
         raise ZeroDivisionError("fault")
     except ZeroDivisionError as error:
-        failure = multirun.failed(error, made, [])
+        failure = failures.failed(error, made, [])
     assert failure.last_lines[-1] == "ZeroDivisionError: fault"
     assert "Traceback" in (config.run_dir(made) / "error.txt").read_text()
 

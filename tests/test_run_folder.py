@@ -8,8 +8,10 @@ import torch
 from small_runs import make_run
 
 from varrnn import checkpoint, config, ensemble, publish, results, runs, sweeps
+from varrnn.device import choose_device
 from varrnn.errors import UserError
 from varrnn.train import Trainer
+from varrnn.unfinished import unfinished_runs
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, mon
     for use in (lambda: ensemble.member(run, mc=False), lambda: publish.publish(run), lambda: results.finished(run)):
         with pytest.raises(UserError, match="going on"):
             use()
-    assert [one.status for one in sweeps.unfinished(run.parents[5])] == ["stopped"]
+    assert [one.status for one in unfinished_runs(run.parents[5])] == ["stopped"]
     assert not list(sweeps.load(run.parents[5]))
     ended = runs.run(longer, run)
     assert ended["status"] == "finished" and ended["metrics"]["epochs"] == 4
@@ -48,7 +50,7 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
     asked.device = "meta"
     with pytest.raises(UserError, match="device=meta: allowed are auto, cpu, cuda and cuda:N"):
         runs.run(asked, run)
-    assert not (run / "error.txt").exists() and not sweeps.unfinished(run)
+    assert not (run / "error.txt").exists() and not unfinished_runs(run)
     before = (run / "config.yaml").read_text()
     for change in ({"path": "nonsense"}, {"train": "nowhere"}):
         wrong = config.load_run(run)
@@ -123,8 +125,8 @@ def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs, counted from cuda:0"):
-        runs.choose_device(config.compose([*tiny, "device=cuda:2"]))
-    assert runs.choose_device(config.compose([*tiny, "device=cuda:1"])) == torch.device("cuda:1")
+        choose_device(config.compose([*tiny, "device=cuda:2"]))
+    assert choose_device(config.compose([*tiny, "device=cuda:1"])) == torch.device("cuda:1")
 
 
 def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):

@@ -22,6 +22,7 @@ ORDER = (
     *(
         "followed",
         "dropout",
+        "autocast",
         "sequences",
         "cells",
         "kernels",
@@ -39,11 +40,14 @@ ORDER = (
         "data",
         "tasks",
         "train",
+        "checks",
         "config",
+        "device",
         "runs",
         "ensemble",
         "explain",
         "command_line",
+        "failures",
         "sweep_plan",
         "multirun",
         "help",
@@ -52,6 +56,7 @@ ORDER = (
         "style",
         "paper_runs",
         "identity",
+        "selection",
         "records",
         "record_places",
         "tables",
@@ -59,7 +64,7 @@ ORDER = (
         "claims",
         "artefact",
     ),
-    *("publish", "readme_block", "sweeps", "heat_map"),
+    *("publish", "readme_block", "unfinished", "sweeps", "heat_map"),
     *("speed", "speed_chart", "side_by_side", "text_uncertainty", "uncertainty_plots"),
 )
 # What makes tables, figures and verdicts of records knows nothing of networks.
@@ -144,17 +149,18 @@ def test_the_library_needs_torch_and_numpy_only():
     assert not done.stdout.split()
 
 
-def test_no_file_over_300_lines():
+def test_no_file_over_250_lines():
+    """Tests may have 300: they are read one by one."""
     lengths = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in PYTHON}
-    assert not {file: lines for file, lines in lengths.items() if lines > 300}
+    assert not {file: n for file, n in lengths.items() if n > (300 if file.startswith("tests") else 250)}
 
 
-def test_no_function_over_45_lines():
+def test_no_function_over_40_lines():
     long = {
         f"{file.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
         for file in PYTHON
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 45
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 40
     }
     assert not long
 

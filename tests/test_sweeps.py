@@ -10,9 +10,10 @@ import pytest
 import yaml
 from small_runs import make_run, python
 
-from varrnn import config, heat_map, multirun, sweeps
+from varrnn import config, failures, heat_map, sweeps
 from varrnn.config import CONFIGS
 from varrnn.errors import UserError
+from varrnn.unfinished import unfinished_runs
 
 
 @cache
@@ -194,12 +195,12 @@ def test_summary_of_real_runs(tmp_path, monkeypatch):
 def test_a_running_run_is_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = make_run("mc.samples=0")
-    assert not sweeps.unfinished(tmp_path)
+    assert not unfinished_runs(tmp_path)
     (run / "summary.json").unlink()
     with (run / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        assert [one.status for one in sweeps.unfinished(tmp_path)] == ["running"]
-    assert [one.status for one in sweeps.unfinished(tmp_path)] == ["stopped"]
+        assert [one.status for one in unfinished_runs(tmp_path)] == ["running"]
+    assert [one.status for one in unfinished_runs(tmp_path)] == ["stopped"]
 
 
 def test_no_folder_is_one_clear_error(tmp_path):
@@ -224,10 +225,10 @@ def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch)
         text = (run / "config.yaml").read_text()
         assert old in text
         (tmp_path / "runs" / name / "config.yaml").write_text(text.replace(old, new))
-    (usual,) = (one for one in sweeps.unfinished(tmp_path) if one.failure.folder == str(tmp_path / run))
+    (usual,) = (one for one in unfinished_runs(tmp_path) if one.failure.folder == str(tmp_path / run))
     assert usual.failure.command.startswith("python run.py ")
     assert usual.failure.last_lines[0].startswith("epoch 2: valid ppl ")
-    mine, torn = (one.failure for one in sweeps.unfinished(tmp_path) if one.failure.folder != str(tmp_path / run))
+    mine, torn = (one.failure for one in unfinished_runs(tmp_path) if one.failure.folder != str(tmp_path / run))
     assert mine.command.startswith("the same command as before, with its --config-dir (task=text")
     assert mine.last_lines == ["no epoch finished yet"]
     assert torn.command == "the same command as before"
@@ -259,6 +260,6 @@ def test_the_next_command_can_be_pasted():
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])
-    assert config.compose(shlex.split(multirun.command(made))[2:]) == made
+    assert config.compose(shlex.split(failures.command(made))[2:]) == made
     made = config.compose([*words, "run_dir='my runs/one'"])
-    assert config.compose(shlex.split(multirun.command(made))[2:]) == made
+    assert config.compose(shlex.split(failures.command(made))[2:]) == made

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from varrnn import checkpoint, results, runs, tasks
 from varrnn import config as configs
+from varrnn.device import choose_device
 from varrnn.errors import UserError
 from varrnn.evaluate import log_probabilities, safe_exp
 from varrnn.interrupt import Interrupts
@@ -61,7 +62,7 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
     """The record of an ensemble. One model is in memory at a time."""
     check(members)
     first = members[0].config
-    device = runs.choose_device(first)
+    device = choose_device(first)
     task = tasks.build(first, device)
     assert isinstance(task, LanguageModelTask)
     if task.sha256 != members[0].summary["data"]["sha256"]:

@@ -12,7 +12,8 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from varrnn.config import CONFIGS, NOT_COMPOSED, compose, leaves, nearest
+from varrnn.checks import nearest
+from varrnn.config import CONFIGS, NOT_COMPOSED, compose, leaves
 from varrnn.interrupt import Stopped
 from varrnn.schema import TASKS, Config
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from varrnn.config import CONFIGS, compose, leaves
 from varrnn.explain import sentences
-from varrnn.multirun import spell
+from varrnn.failures import spell
 from varrnn.schema import RATES
 
 GROUPS = {

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from varrnn.paper_runs import Run
 
+SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
+NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
+
 
 class Identity(NamedTuple):
     """What makes a run this run: its group choices, and all its options by their dotted names."""
@@ -38,3 +41,18 @@ def _composed(groups: Run) -> Any:
 
     with config._hydra():
         return hydra.compose("config", list(groups))
+
+
+def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bool:
+    """Whether a record is the wanted run, whatever its seed.
+
+    Compared are the group choices and every option that both know: an option that is newer than the record did not
+    exist then, and a tuned default that changed since then tells the two apart. The horizon of a sentiment run is left
+    out: a shorter run is evidence too, and its verdict says "short horizon".
+    """
+    if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
+        return False
+    if wanted.choices.get("task") in SENTIMENT_TASKS:
+        free = (*free, "optim.epochs")
+    compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
+    return all(key not in found.options or found.options[key] == wanted.options[key] for key in compared)

@@ -7,14 +7,11 @@ import fcntl
 import importlib.util
 import json
 import os
-import re
-import shlex
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +21,16 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
-from varrnn import checkpoint, runs
+from varrnn import checkpoint, failures, runs
 from varrnn import config as configs
 from varrnn.errors import UserError
 from varrnn.interrupt import Stopped
 from varrnn.schema import Config
 from varrnn.sweep_plan import points, unfit
 
-LAST_LINES = 5
 STOP = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
-NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What is left of a job that failed: where, its last words, and how to repeat it."""
-
-    folder: str
-    last_lines: list[str]
-    command: str
-
-    def __str__(self) -> str:
-        return "\n".join([self.folder, *(f"    {line}" for line in self.last_lines), f"    again: {self.command}"])
 
 
 class Sweep(Callback):
@@ -130,7 +113,7 @@ def job(composed: DictConfig) -> None:
         print(asked, file=sys.stderr, flush=True)
         stop(folder)  # an exception would make joblib kill the other jobs before they have saved
     except Exception as error:
-        failure = failed(error, config, hydra.overrides.task)
+        failure = failures.failed(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
@@ -181,46 +164,6 @@ def one_of(gpus: int, folder: Path, number: int) -> Iterator[int]:
     yield number % gpus
 
 
-def failed(error: Exception, config: Config | None, overrides: Sequence[str]) -> Failure:
-    """The failure of a job; one that the user cannot mend leaves its traceback in the run's error.txt."""
-    if config is None:  # nothing was started: the options themselves are wrong
-        given = [word for word in overrides if not word.startswith(("sweep=", "launcher=", "hydra"))]
-        return Failure("(not started)", str(error).splitlines(), " ".join(["python run.py", *map(shlex.quote, given)]))
-    folder, text = configs.run_dir(config), str(error) or type(error).__name__
-    if not isinstance(error, UserError):
-        text = traceback.format_exc()
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(folder / "error.txt", text)
-    return Failure(str(folder), text.splitlines()[-LAST_LINES:], command(config))
-
-
-def command(config: Config) -> str:
-    """The command that starts this one run again, or goes on with it."""
-    chosen = [f"{group}={name}" for group, name in configs.choices(config).items()]
-    try:
-        base, mine = configs.leaves(configs.compose(chosen)), configs.leaves(config)
-    except configs.NOT_COMPOSED:  # files outside configs/, which the run does not remember
-        return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
-    differs = [f"{key}={spell(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]]
-    words = [*chosen, *differs, f"seed={config.seed}"]
-    if config.runs_root != Config().runs_root:
-        words.append(f"runs_root={spell(config.runs_root)}")
-    if config.run_dir is not None:
-        words.append(f"run_dir={spell(config.run_dir)}")
-    return " ".join(["python run.py", *map(shlex.quote, words)])
-
-
-def spell(value: Any) -> str:
-    """A value in Hydra's grammar."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and not re.fullmatch(r"[\w./:+%@-]+", value):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return str(value)
-
-
 @contextmanager
 def reported() -> Iterator[None]:
     """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
@@ -240,11 +183,11 @@ def reported() -> Iterator[None]:
             raise KeyboardInterrupt from error
         if Sweep.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
             raise
-        show(failures(Sweep.folder))
-        raise UserError(lost(error)) from error
+        failures.show(failures.noted(Sweep.folder))
+        raise UserError(failures.lost(error)) from error
     if Sweep.folder is not None:
-        found = failures(Sweep.folder)
-        show(found)
+        found = failures.noted(Sweep.folder)
+        failures.show(found)
         if found:
             sys.exit(1)
 
@@ -262,30 +205,3 @@ def installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package around it
         return False
-
-
-def failures(folder: Path) -> list[Failure]:
-    """What the jobs of a sweep have noted, in their order."""
-    files = sorted(folder.glob("failed_*.json"), key=lambda file: int(file.stem.split("_")[1]))
-    return [Failure(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
-
-
-def show(found: list[Failure]) -> None:
-    """The list of failures; finished runs are kept, so the same command tries these again."""
-    if found:
-        lines = [f"\n{len(found)} of the sweep's runs failed; the same command tries them again:", *map(str, found)]
-        print("\n".join(lines), file=sys.stderr)
-
-
-def lost(error: Exception) -> str:
-    """A job that could not even say what happened: killed by hand, by the system, or by the scheduler."""
-    reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    refused = next((line.strip() for line in str(error).splitlines() if line.strip().startswith("sbatch")), None)
-    if refused:
-        return (
-            f"Slurm did not take the job: {refused}; see configs/launcher/slurm.yaml for partition, account and limits"
-        )
-    return (
-        f"a job ended without a word ({reason.strip()}): killed, or out of memory? Finished runs are kept and broken "
-        "ones resume: wait for jobs that still run, then start the same command again"
-    )

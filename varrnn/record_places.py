@@ -12,8 +12,8 @@ from typing import Any
 from varrnn import outputs
 from varrnn.config import NOT_COMPOSED, relative_dir
 from varrnn.errors import UserError
-from varrnn.identity import identify
-from varrnn.records import NO_PART_OF_A_RUN, RECORDS, Record, load, read
+from varrnn.identity import NO_PART_OF_A_RUN, identify
+from varrnn.records import RECORDS, Record, load, read
 
 
 def place(record: Record) -> Path:

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from varrnn import record_shape
 from varrnn.errors import UserError
-from varrnn.identity import Identity, identify
+from varrnn.identity import Identity, identify, matches
 from varrnn.paper_runs import SEEDS, Run, small_grid
 from varrnn.schema import RATES, leaves
+from varrnn.selection import lowest
 from varrnn.version import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
 AGAIN = "publish the run again or delete the file"
-SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
-Point = TypeVar("Point")
-NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,16 @@ class Record:
     def error_column(self) -> str:
         """Test error by MC dropout, as the paper plots it; without dropout the deterministic one is the same."""
         return "test_rmse_mc" if len(self.column("test_rmse_mc")[0]) else "test_rmse"
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.choices, self.options)
+
+    @property
+    def rates(self) -> tuple[tuple[str, float], ...]:
+        """The drop probabilities that are not zero."""
+        found = {name: self.options.get(f"model.{name}") for name in RATES}
+        return tuple((name, float(value)) for name, value in found.items() if value)
 
     @property
     def drops_words_in_mc(self) -> bool:
@@ -144,12 +151,12 @@ class Records:
     def group(self, run: Run) -> Group:
         """The records of the runs that these overrides would start, one per seed."""
         wanted = identify(run)
-        return grouped(record for record in self.runs if matches(record, wanted))
+        return grouped(record for record in self.runs if matches(record.identity, wanted))
 
     def missing(self, run: Run, seeds: Sequence[int] = SEEDS) -> tuple[int, ...]:
         """Seeds without a record, or with one of fewer epochs, which can go on; an unstable run counts as tried."""
         wanted = identify(run)
-        tried = {record.seed for record in self.runs if matches(record, wanted) and ended(record, wanted)}
+        tried = {record.seed for record in self.runs if matches(record.identity, wanted) and ended(record, wanted)}
         return tuple(seed for seed in seeds if seed not in tried)
 
     def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
@@ -157,8 +164,8 @@ class Records:
         wanted = identify(run)
         found: dict[tuple[tuple[str, float], ...], list[Record]] = {}
         for record in self.runs:
-            if matches(record, wanted, free=("model.p_",)):
-                found.setdefault(rates(record), []).append(record)
+            if matches(record.identity, wanted, free=("model.p_",)):
+                found.setdefault(record.rates, []).append(record)
         return {key: grouped(records) for key, records in sorted(found.items())}
 
     def tried(self, model: str) -> tuple[int, int]:
@@ -173,31 +180,6 @@ class Records:
         return Group() if best is None else points[best]
 
 
-def shared_seeds(scores: Iterable[Mapping[int, float]]) -> set[int]:
-    """The seeds on which settings are compared (each seed -> score): the mean of one lucky seed is no mean of three.
-
-    Those that all settings have; where no seed is common to all, the commonest one.
-    """
-    scored = [of_seed for of_seed in scores if of_seed]
-    counts = Counter(seed for of_seed in scored for seed in sorted(of_seed))
-    shared = {seed for seed, count in counts.items() if count == len(scored)}
-    return shared or {seed for seed, _ in counts.most_common(1)}
-
-
-def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
-    """The setting with the lowest mean (setting -> seed -> score) over the shared seeds; none where nothing has one."""
-    seeds = shared_seeds(scores.values())
-    compared = {point: of_seed for point, of_seed in scores.items() if of_seed and seeds <= {*of_seed}}
-    means = {point: np.mean([of_seed[seed] for seed in seeds]) for point, of_seed in compared.items()}
-    return min(means, key=means.__getitem__, default=None)
-
-
-def rates(record: Record) -> tuple[tuple[str, float], ...]:
-    """The drop probabilities of a run that are not zero."""
-    found = {name: record.options.get(f"model.{name}") for name in RATES}
-    return tuple((name, float(value)) for name, value in found.items() if value)
-
-
 def grouped(records: Iterable[Record]) -> Group:
     """One record per seed: the longest run where several horizons exist."""
     best: dict[int, Record] = {}
@@ -208,21 +190,6 @@ def grouped(records: Iterable[Record]) -> Group:
         else:
             best[record.seed] = record
     return Group(tuple(best[seed] for seed in sorted(best)), len(unstable - set(best)))
-
-
-def matches(record: Record, wanted: Identity, free: tuple[str, ...] = ()) -> bool:
-    """Whether a record is the wanted run, whatever its seed.
-
-    Compared are the group choices and every option that both know: an option that is newer than the record did not
-    exist then, and a tuned default that changed since then tells the two apart. The horizon of a sentiment run is left
-    out: a shorter run is evidence too, and its verdict says "short horizon".
-    """
-    if any(record.choices.get(group) != choice for group, choice in wanted.choices.items()):
-        return False
-    if wanted.choices.get("task") in SENTIMENT_TASKS:
-        free = (*free, "optim.epochs")
-    compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
-    return all(key not in record.options or record.options[key] == wanted.options[key] for key in compared)
 
 
 def ended(record: Record, wanted: Identity) -> bool:

@@ -1,7 +1,6 @@
 """One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
 
 import contextlib
-import re
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import torch
 
-from varrnn import checkpoint, results, tasks
+from varrnn import checkpoint, device, results, tasks
 from varrnn import config as configs
 from varrnn.errors import UserError
 from varrnn.interrupt import Interrupts
@@ -37,25 +36,11 @@ def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
             note(folder, error)
             raise UserError(f"{folder}: {error}") from error
         except RuntimeError as error:
-            if not out_of_memory(error):
+            if not device.out_of_memory(error):
                 raise
-            told = UserError(f"{folder}: {too_large(config)}")
+            told = UserError(f"{folder}: {device.too_large(config)}")
             note(folder, told)
             raise told from error
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """A GPU says so in an exception of its own, a CPU's allocator in words."""
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
-
-
-def too_large(config: Config) -> str:
-    """What to lower."""
-    size, task, mc = config.size, config.task, config.mc
-    return (
-        f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps} "
-        f"(MC dropout: mc.rows={mc.rows}, mc.memory_mb={mc.memory_mb}); lower one of them, what is done is kept"
-    )
 
 
 def note(folder: Path, error: Exception) -> None:
@@ -66,7 +51,7 @@ def note(folder: Path, error: Exception) -> None:
 
 
 def _run(config: Config, folder: Path) -> dict[str, Any]:
-    device = choose_device(config)
+    place = device.choose_device(config)
     begun = any((folder / name).is_file() for name in (CHECKPOINT, results.SUMMARY))
     if begun and (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
@@ -85,7 +70,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         configs.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
-        task = tasks.build(config, device)
+        task = tasks.build(config, place)
         check_task(task, config, folder, ended)
         model = task.model(config)
         if ended is not None and goes_on:  # from now on its numbers are not those of the checkpoint
@@ -93,7 +78,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         configs.save(config, folder / "config.yaml")
         if ended is None or goes_on or not results.is_finished(ended):
             bar.line(f"run: {folder}")
-            ended = train(task, model, config, folder, bar, device)
+            ended = train(task, model, config, folder, bar, place)
         ended = add_mc(ended, task, model, config, folder, bar)
         print(describe(ended, config))
         bar.leave_if_asked()
@@ -129,27 +114,6 @@ def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] |
             f"task={config.task.name}: train.early_stopping and train.patience need a validation set; hold some data "
             "out (task.hold_out=0.1) or leave them off"
         )
-
-
-def choose_device(config: Config) -> torch.device:
-    """As the config says, with its number of CPU threads; `auto` takes the GPU where there is one."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    return device_named(config.device)
-
-
-def device_named(name: str) -> torch.device:
-    """The device; refused where torch does not have it."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f"device={name}: allowed are auto, cpu, cuda and cuda:N")
-    device, gpus = torch.device(name), torch.cuda.device_count()
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
-    if (device.index or 0) >= gpus and device.type == "cuda":
-        raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, counted from cuda:0")
-    return device
 
 
 def train(

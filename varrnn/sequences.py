@@ -1,6 +1,7 @@
 """One view of what torch's layers accept: batched, batch first, unbatched or packed sequences, as (T, B, ...) steps."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,12 +59,27 @@ class Sequences:
         last = (self.lengths - 1).to(history.device, non_blocking=True)
         return history.gather(0, last.view(1, -1, 1).expand(1, -1, history.shape[-1]))[0]
 
-    def read_state(self, h: Tensor) -> Tensor:
-        """A state is (layers, B, H), or (layers, H) with unbatched input."""
-        return h if self.batched else h.unsqueeze(1)
+    def initial(self, hx: Any, size: tuple[int, int], states: int, name: str) -> tuple[Tensor, ...]:
+        """The states to begin with as (layers, B, H), size being (layers, H): zeros without hx."""
+        shape = (size[0], self.batch_size, size[1])
+        if hx is None:
+            return (self.steps.new_zeros(shape),) * states
+        if isinstance(hx, Tensor) == (states > 1):
+            wanted = "(h_0, c_0), two tensors" if states > 1 else "h_0, a tensor"
+            raise TypeError(f"{name}: hx is a {type(hx).__name__}; give {wanted}")
+        given = tuple(hx) if states > 1 else (hx,)
+        if not all(isinstance(h, Tensor) for h in given):
+            kinds = ", ".join(type(h).__name__ for h in given)
+            raise TypeError(f"{name}: hx holds {kinds}; give tensors, and masks as masks=")
+        state = tuple(h if self.batched else h.unsqueeze(1) for h in given)
+        if len(state) != states or any(tuple(h.shape) != shape for h in state):
+            shapes = [tuple(h.shape) for h in given]
+            wanted = f"{shape}" if self.batched else f"{shape[::2]}, for the input is unbatched"
+            raise ValueError(f"{name}: hx has shapes {shapes}, expected {states} of {wanted}")
+        return state
 
     def restore_state(self, h: Tensor) -> Tensor:
-        """The way back of ``read_state``."""
+        """The way back of ``initial``: a state is (layers, H) with unbatched input."""
         return h if self.batched else h.squeeze(1)
 
     def restore(self, out: Tensor) -> Tensor | PackedSequence:

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from varrnn import dropout as rules
+from varrnn.autocast import autocast_on, without_autocast
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
 from varrnn.followed import exporting, followed
@@ -78,7 +78,8 @@ class RecurrentLayers(MaskedModule):
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
         sequences = Sequences.read(input, self.batch_first, self.input_size)
-        hidden = self._initial(hx, sequences)
+        layers = self.num_layers * self.directions
+        hidden = sequences.initial(hx, (layers, self.hidden_size), self.cell.states, type(self).__name__)
         drawn = self._masks(masks, sequences)
         dtype = self._precision(sequences.steps)
         hidden = tuple(h.to(dtype) for h in hidden)
@@ -107,20 +108,12 @@ class RecurrentLayers(MaskedModule):
         self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
     ) -> tuple[Masks, ...]:
         """Draw the masks of one function from q(omega), on the parameters' device and dtype."""
-        return tuple(
-            rules.sample(
-                self.dropout,
-                self.cell.gates,
-                batch_size,
-                self._shapes(index)[0][1],
-                self.hidden_size,
-                steps,
-                generator,
-                self.cell_scaling,
-                **self._where(),
-            )
-            for index in range(self.num_layers * self.directions)
-        )
+
+        def draw(index: int) -> Masks:
+            sizes = (self.cell.gates, batch_size, self._shapes(index)[0][1], self.hidden_size)
+            return rules.sample(self.dropout, *sizes, steps, generator, self.cell_scaling, **self._where())
+
+        return tuple(draw(index) for index in range(self.num_layers * self.directions))
 
     def ones_masks(self) -> tuple[Masks, ...]:
         """The masks of the dropout approximation: ones."""
@@ -198,25 +191,6 @@ class RecurrentLayers(MaskedModule):
             )
         return dropout
 
-    def _initial(self, hx: Any, sequences: Sequences) -> State:
-        shape = (self.num_layers * self.directions, sequences.batch_size, self.hidden_size)
-        if hx is None:
-            zero = sequences.steps.new_zeros(shape)
-            return (zero,) * self.cell.states
-        if isinstance(hx, Tensor) == (self.cell.states > 1):
-            wanted = "(h_0, c_0), two tensors" if self.cell.states > 1 else "h_0, a tensor"
-            raise TypeError(f"{type(self).__name__}: hx is a {type(hx).__name__}; give {wanted}")
-        given = tuple(hx) if self.cell.states > 1 else (hx,)
-        if not all(isinstance(h, Tensor) for h in given):
-            kinds = ", ".join(type(h).__name__ for h in given)
-            raise TypeError(f"{type(self).__name__}: hx holds {kinds}; give tensors, and masks as masks=")
-        state = tuple(sequences.read_state(h) for h in given)
-        if len(state) != self.cell.states or any(tuple(h.shape) != shape for h in state):
-            shapes = [tuple(h.shape) for h in given]
-            wanted = f"{shape}" if sequences.batched else f"{shape[::2]}, for the input is unbatched"
-            raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {self.cell.states} of {wanted}")
-        return state
-
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
         if masks is None:
             if self.masks_on:
@@ -268,12 +242,3 @@ def plain(z: Tensor) -> bool:
     if z.device.type != "cpu" or torch.compiler.is_compiling() or followed():
         return True
     return rules.is_ones(z) or bool((z == 1).all())
-
-
-def autocast_on(device_type: str) -> bool:
-    """Whether autocast is on; devices such as meta do not know it."""
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
-
-
-def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    return torch.autocast(device_type, enabled=False) if autocast_on(device_type) else nullcontext()

@@ -1,7 +1,5 @@
 """What a sweep has found: grid points ranked by their validation value, never by the test set; and unfinished runs."""
 
-import csv
-import fcntl
 import json
 import math
 import shlex
@@ -13,14 +11,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from omegaconf import OmegaConf
-from yaml import YAMLError
 
 from varrnn import config as configs
-from varrnn import multirun, record_shape, results
+from varrnn import record_shape, results
 from varrnn.errors import UserError
-from varrnn.multirun import spell
-from varrnn.records import json_files, shared_seeds
+from varrnn.failures import spell
+from varrnn.records import json_files
 from varrnn.schema import RATES
+from varrnn.selection import shared_seeds
 from varrnn.tables import Table
 
 GRID = (*(f"model.{name}" for name in RATES), "optim.weight_decay")
@@ -233,67 +231,3 @@ def known(grid: Grid) -> bool:
     except configs.NOT_COMPOSED:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class Unfinished:
-    """A run that has not ended well, or not yet."""
-
-    status: str  # running, stopped, failed or unstable
-    failure: multirun.Failure
-
-
-def unfinished(folder: Path) -> list[Unfinished]:
-    """Every run below a folder that has no result, with its last lines and the command to go on."""
-    found = []
-    for file in sorted(folder.rglob("config.yaml")):
-        run = file.parent
-        try:
-            ended = results.read(run)
-            if results.is_finished(ended):
-                continue
-            lines, again = last_lines(run), multirun.command(configs.load_run(run))
-        except (*configs.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
-            ended, lines, again = None, str(error).splitlines()[:1], "the same command as before"
-        found.append(Unfinished(_status(run, ended), multirun.Failure(str(run), lines, again)))
-    return found
-
-
-def _status(run: Path, ended: dict[str, Any] | None) -> str:
-    if running(run):
-        return "running"
-    if ended is not None and ended["status"] == "unstable":
-        return "unstable"
-    return "failed" if (run / "error.txt").is_file() else "stopped"
-
-
-def running(run: Path) -> bool:
-    """Does a process hold the run's lock?"""
-    file = run / "lock"
-    if not file.is_file():
-        return False
-    with file.open() as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-def last_lines(run: Path) -> list[str]:
-    """The end of error.txt; where there is none, how far the log has come."""
-    file = run / "error.txt"
-    if file.is_file():
-        return file.read_text(encoding="utf-8").splitlines()[-multirun.LAST_LINES :]
-    return [_last_epoch(run / "log.csv")]
-
-
-def _last_epoch(log: Path) -> str:
-    """`epoch 5: valid ppl 157.3`; the training loss where nothing was validated."""
-    rows = list(csv.DictReader(log.read_text(encoding="utf-8").splitlines())) if log.is_file() else []
-    if not rows:
-        return "no epoch finished yet"
-    last = rows[-1]
-    name = next((name for name in (*SCORES, "train_loss") if last.get(name)), None)
-    measured = f": {name.replace('_', ' ')} {float(last[name]):.4g}" if name else ""
-    return f"epoch {last['epoch']}{measured}"

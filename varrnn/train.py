@@ -16,6 +16,7 @@ from varrnn.progress import Bar
 from varrnn.tasks import Step, Task
 
 CHECKPOINT, BEST = "checkpoint.pt", "best.pt"
+ADVICE = "the last good checkpoint is kept. Try another seed=, a lower optim.lr or a smaller optim.clip"
 
 
 class Unstable(Exception):
@@ -53,14 +54,8 @@ class Trainer:
     def __init__(
         self, task: Task, model: SequenceModel, config: schema.Config, folder: Path, bar: Bar, device: torch.device
     ) -> None:
-        self.task, self.model, self.config, self.folder, self.bar, self.device = (
-            task,
-            model,
-            config,
-            folder,
-            bar,
-            device,
-        )
+        self.task, self.model, self.config = task, model, config
+        self.folder, self.bar, self.device = folder, bar, device
         self.optimiser = optim.build(config, model)
         self.progress = Progress()
         self.warned = False
@@ -84,9 +79,8 @@ class Trainer:
         """Is there nothing left to train?"""
         now, patience = self.progress, self.config.train.patience
         waited = now.epoch - 1 - now.best_epoch
-        return now.epoch > self.config.optim.epochs or (
-            patience > 0 and self.task.score is not None and waited >= patience
-        )
+        out_of_patience = patience > 0 and self.task.score is not None and waited >= patience
+        return now.epoch > self.config.optim.epochs or out_of_patience
 
     def _train_epoch(self) -> None:
         now, task, every = self.progress, self.task, self.config.train.log_every
@@ -137,8 +131,7 @@ class Trainer:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Unstable(
                     f"epoch {now.epoch}, update {update} of {self.task.updates}: loss {loss:.4g}, gradient norm "
-                    f"{norm:.4g} at learning rate {lr:.4g}; the last good checkpoint is kept. Try another seed=, a "
-                    "lower optim.lr or a smaller optim.clip"
+                    f"{norm:.4g} at learning rate {lr:.4g}; {ADVICE}"
                 )
         if recent:
             mean = sum(loss for loss, _ in recent) / len(recent)
@@ -175,10 +168,7 @@ class Trainer:
     def _check_score(self, measured: dict[str, float]) -> None:
         score = self.task.score
         if score is not None and not math.isfinite(measured[score]):
-            raise Unstable(
-                f"epoch {self.progress.epoch}: {score} is {measured[score]}; the last good checkpoint is kept. Try "
-                "another seed=, a lower optim.lr or a smaller optim.clip"
-            )
+            raise Unstable(f"epoch {self.progress.epoch}: {score} is {measured[score]}; {ADVICE}")
 
     def _keep_best(self, measured: dict[str, float]) -> None:
         now, score = self.progress, self.task.score

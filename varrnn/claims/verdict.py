@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from varrnn.claims.statistics import unlearned
 from varrnn.paper_runs import SEEDS, Run, commands
-from varrnn.records import Group, Records, rates
+from varrnn.records import Group, Records
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 INDICATIVE, SHORT, NOT_RUN = "indicative", "short horizon", "not run"
@@ -194,7 +194,7 @@ def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
     if not claim.rates_of:
         return {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
     chosen = records.chosen(_at_small(claim.needs[claim.rates_of]))
-    point = rates(chosen.records[0]) if chosen.records else ()
+    point = chosen.records[0].rates if chosen.records else ()
     return {role: records.grid(_at_small(run)).get(point, Group()) for role, run in claim.needs.items()}
 
 

@@ -1,0 +1,28 @@
+"""Which of several settings is best: by a score where lower is better, on the seeds that they share."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+Point = TypeVar("Point")
+
+
+def shared_seeds(scores: Iterable[Mapping[int, float]]) -> set[int]:
+    """The seeds on which settings are compared (each seed -> score): the mean of one lucky seed is no mean of three.
+
+    Those that all settings have; where no seed is common to all, the commonest one.
+    """
+    scored = [of_seed for of_seed in scores if of_seed]
+    counts = Counter(seed for of_seed in scored for seed in sorted(of_seed))
+    shared = {seed for seed, count in counts.items() if count == len(scored)}
+    return shared or {seed for seed, _ in counts.most_common(1)}
+
+
+def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
+    """The setting with the lowest mean (setting -> seed -> score) over the shared seeds; none where nothing has one."""
+    seeds = shared_seeds(scores.values())
+    compared = {point: of_seed for point, of_seed in scores.items() if of_seed and seeds <= {*of_seed}}
+    means = {point: np.mean([of_seed[seed] for seed in seeds]) for point, of_seed in compared.items()}
+    return min(means, key=means.__getitem__, default=None)
