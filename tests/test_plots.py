@@ -77,6 +77,9 @@ def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:
     records = load(synthetic.save([synthetic.sentiment_run(run, 1, epochs=100)], tmp_path / "records"))
     curve = batch_curve(records.group(run))
     assert 90 <= len(curve.epochs) <= 110 and 8000 < curve.epochs[-1] < 8300  # 83 batches an epoch
+    with figure(tmp_path, "x") as (panels, _):
+        draw(panels[0], records, variants({"naive": run}), batch_curve)
+        assert panels[0].lines[0].get_marker() == "None"  # evenly spaced: a line, no points
 
 
 def test_train_losses_of_seeds_with_other_horizons_stand_at_their_batches(tmp_path) -> None:

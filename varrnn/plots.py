@@ -117,7 +117,8 @@ def band(axes: Axes, curve: Curve, colour: str) -> None:
 def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
     style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
-    if len(set(np.diff(curve.epochs))) > 1:  # MC in some epochs only: nothing is known between them
+    gaps = np.diff(curve.epochs)
+    if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC in some epochs only: nothing is known between them
         style |= {"marker": "o", "markersize": 1.8}
     axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
     band(axes, curve, look.colour)
