@@ -13,7 +13,6 @@ from small_runs import ROOT, TINY, make_run, python, write_texts
 from varrnn import command_line, config, runs
 from varrnn.config import load_run
 from varrnn.errors import UserError
-from varrnn.explain import explain
 from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.train import BEST, CHECKPOINT
 from varrnn.version import __version__
@@ -43,27 +42,6 @@ def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
     time.sleep(0.3)
     started.send_signal(signal.SIGINT)
     assert "Traceback" not in started.communicate(timeout=120)[1] and started.returncode == 130
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("optim.clip=nan", "optim.clip=nan: must be a finite number"),
-        ("optim.lr=inf", "optim.lr=inf: must be a finite number"),
-        ("size.init=inf", "size.init=inf: must be a finite number"),
-        ("optim.weight_decay=2", "optim.weight_decay=2.0: must be below 1"),
-        ("train.checkpoint_minutes=-3", "train.checkpoint_minutes=-3.0: must be at least 0"),
-        ("task.min_count=-5", "task.min_count=-5: must be at least 1"),
-        ("threads=100000", "threads=100000: must be at most 1024"),
-        ("+optim.lrr=3", "optim.lrr: there is no such option; did you mean optim.lr"),
-        ("+foo=3", "foo: there is no such option"),
-        ("task.path=/tmp/x(y)", "needs quotes of its own"),
-    ],
-)
-def test_values_that_no_run_can_use(override, expected):
-    with pytest.raises(Exception) as caught:
-        config.compose([override])
-    assert expected in explain(caught.value)
 
 
 def own_model(folder, text: str) -> tuple[str, str, str]:

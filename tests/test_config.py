@@ -154,6 +154,16 @@ def test_a_saved_config_comes_back(tmp_path):
         ("size.init=-1", "size.init=-1.0: must be at least 0"),
         ("seed=99999999999999999999", "seed=99999999999999999999: must be at most"),
         ("optim.decay_rule=one_gate", "optim.decay_rule=one_gate: only with optim"),
+        ("optim.clip=nan", "optim.clip=nan: must be a finite number"),
+        ("optim.lr=inf", "optim.lr=inf: must be a finite number"),
+        ("size.init=inf", "size.init=inf: must be a finite number"),
+        ("optim.weight_decay=2", "optim.weight_decay=2.0: must be below 1"),
+        ("train.checkpoint_minutes=-3", "train.checkpoint_minutes=-3.0: must be at least 0"),
+        ("task.min_count=-5", "task.min_count=-5: must be at least 1"),
+        ("threads=100000", "threads=100000: must be at most 1024"),
+        ("+optim.lrr=3", "optim.lrr: there is no such option; did you mean optim.lr"),
+        ("+foo=3", "foo: there is no such option"),
+        ("task.path=/tmp/x(y)", "needs quotes of its own"),
     ],
 )
 def test_mistakes_get_one_helpful_message(override, expected):

@@ -12,7 +12,7 @@ from small_runs import make_run, python
 from varrnn import config, ensemble, mc, runs, tasks
 from varrnn.errors import UserError
 from varrnn.evaluate import log_probabilities
-from varrnn.tasks.language_model import LanguageModelTask
+from varrnn.mc import MonteCarlo
 
 SAMPLES = "mc.samples=3"
 
@@ -49,7 +49,7 @@ def average(folders, *sampled):
 
 def test_samples_that_a_run_has_left_are_used_and_kept(folders, monkeypatch):
     """Fewer samples than there are must neither be drawn again nor replace them."""
-    monkeypatch.setattr(LanguageModelTask, "mc", None)  # sampling again would fail
+    monkeypatch.setattr(MonteCarlo, "advance", None)  # sampling again would fail
     folder = folders[1][0]
     before = (folder / "mc.pt").read_bytes()
     made = ensemble.average([ensemble.member(folder, True, ["mc.samples=2"])])

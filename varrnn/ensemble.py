@@ -126,16 +126,8 @@ def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
 
 def sampled(one: Member, model: Any, task: LanguageModelTask, device: torch.device, bar: Bar) -> dict[str, Any]:
     """The run's file of samples, with at least as many samples as asked for: what its own MC evaluation left counts."""
-    file = one.folder / samples_file(one.config)
-    if file.is_file():
-        saved = checkpoint.load(file, device)
-        with checkpoint.readable(file):
-            enough = saved["done"] >= one.config.mc.samples and not saved["position"]
-            same = saved["described"] == task.described(model, one.config)
-        if enough and same:
-            return saved
     task.mc(model, one.config, one.folder, bar)
-    return checkpoint.load(file, device)
+    return checkpoint.load(one.folder / samples_file(one.config), device)
 
 
 def record(

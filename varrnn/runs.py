@@ -120,13 +120,13 @@ def train(
     task: Task, model: SequenceModel, config: Config, folder: Path, bar: Bar, device: torch.device
 ) -> dict[str, Any]:
     """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
-    trainer = Trainer(task, model, config, folder, bar, device)
-    if results.commit()[1]:
+    trainer, code = Trainer(task, model, config, folder, bar, device), results.code()
+    if code.endswith("+dirty"):
         where = ", ".join(results.COMPUTES)
         bar.line(f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be")
     summary = {"status": "finished", **identification(config, task, device)}
     try:
-        progress = trainer.fit(results.code())
+        progress = trainer.fit(code)
     except Unstable as error:
         failed = {"status": "unstable", "reason": str(error), "metrics": {}}
         results.write(folder, summary | failed | leftovers(trainer.progress, device))
