@@ -9,7 +9,7 @@ import torch
 from conftest import VARIANTS
 from torch import nn
 
-from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
+from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
@@ -49,6 +49,27 @@ def test_copies_are_equal_and_independent(make):
         assert layer.weight_hh_l0.abs().sum() > 0
     for twin in (copy.deepcopy(masks), pickle.loads(pickle.dumps(masks))):
         assert torch.equal(layer(x, masks=twin)[0], layer(x, masks=masks)[0])
+
+
+@every_layer
+def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
+    layer, x = make(I, H, dropout=RATES).eval(), torch.randn(T, B, I)
+    with mc_dropout(layer):
+        twins = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+        assert not torch.equal(layer(x)[0], layer(x)[0])
+    for twin in twins:
+        assert torch.equal(twin(x)[0], layer(x)[0])
+
+
+@every_layer
+@pytest.mark.parametrize("fast", [True, False])
+def test_parameters_of_another_size_are_refused(make, fast):
+    """Grown or pruned by hand: the C code would read whatever lies behind the state."""
+    layer, larger = make(I, H, fast=fast), make(I, 8 * H)
+    for name, parameter in larger.named_parameters():
+        setattr(layer, name, nn.Parameter(parameter.detach().clone()))
+    with pytest.raises(ValueError, match=r"weight_ih_l0 has shape .* expected"):
+        layer(torch.randn(T, B, I))
 
 
 @every_layer

@@ -1,5 +1,7 @@
 """The fast path equals the reference: outputs, states and every gradient, for every cell, variant and precision."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from conftest import VARIANTS
@@ -7,7 +9,7 @@ from torch import Tensor
 
 from varrnn import VariationalGRU, VariationalLSTM
 from varrnn.dropout import Masks
-from varrnn.kernels import products
+from varrnn.kernels import native, products
 
 T, B, I, H = 9, 3, 5, 7
 CELLS = {
@@ -105,11 +107,23 @@ def test_gradcheck(cell, variant):
 
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_nothing_in_the_batch(cell, variant, dtype):
+def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
     fast, _ = twins(cell, variant, dtype)
     x, state = problem(fast, dtype, batch_size=0)
-    out, *others = results(fast, x, state, fast.sample_masks(0, T))
-    assert out.shape == (T, 0, H) and all(not gradient.any() for gradient in others)
+    for pack, without_c in ((400, nullcontext()), (400, native.switched_off()), (1, native.switched_off())):
+        monkeypatch.setattr(products, "LARGE", pack)
+        with without_c:
+            out, *others = results(fast, x, state, fast.sample_masks(0, T))
+        assert out.shape == (T, 0, H) and all(not gradient.any() for gradient in others)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("cell", "variant"), PAIRS)
+def test_gradients_lie_in_memory_as_torchs_do(cell, variant, dtype):
+    """Many an optimiser flattens them with view(-1)."""
+    fast, _ = twins(cell, variant, dtype)
+    x, state = problem(fast, dtype)
+    assert all(gradient.is_contiguous() for gradient in results(fast, x, state, fast.sample_masks(B, T)))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -253,7 +253,7 @@ def test_extreme_values(cell: str, value: float) -> None:
 def test_a_build_for_older_processors(cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiles of AVX2, which this machine may not choose by itself."""
     flags = ("-mno-avx512f", *native.FLAGS, "-mno-avx512f")
-    code = native.load(native.build_with(["cc"], tmp_path, flags))
+    code = native.load(native.build_with(["cc"], tmp_path, flags), native.thread_pool())
     torch.manual_seed(0)
     layer, x = CELLS[cell](33, 45, dropout=VARIANTS["untied"]), torch.randn(9, 14, 33)
     hx, masks = states(layer, 14), layer.sample_masks(14)

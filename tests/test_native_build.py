@@ -81,6 +81,19 @@ def test_a_damaged_file_is_built_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @needs_c
+def test_missing_threads_do_not_cost_the_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = native.build()
+    before = file.stat().st_mtime_ns
+
+    def missing() -> None:
+        raise OSError("libtorch_cpu.so: cannot open shared object file")
+
+    monkeypatch.setattr(native, "thread_pool", missing)
+    assert look()[1].startswith("torch operations: libtorch_cpu.so") and file.stat().st_mtime_ns == before
+
+
+@needs_c
 def test_the_threads_are_those_of_torch() -> None:
     before = torch.get_num_threads()
     try:

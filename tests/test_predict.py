@@ -2,6 +2,7 @@
 
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,17 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from varrnn import Dropout, VariationalGRU, VariationalLSTM, WordEmbedding, calibration, mc_predict, uncertainty
+from varrnn import (
+    Dropout,
+    VariationalGRU,
+    VariationalLSTM,
+    WordEmbedding,
+    calibration,
+    joined,
+    mc_predict,
+    predict,
+    uncertainty,
+)
 from varrnn.model import SequenceModel
 
 
@@ -121,6 +132,29 @@ def test_sequence_model_and_other_calls():
     assert named.mean.shape == (5, 3, 4)
     packed = mc_predict(layer, pack_sequence([x[:, 0], x[:3, 1]]), samples=2)
     assert packed.mean.shape == (8, 6)
+
+
+def test_every_gpu_draws_masks_of_its_own(monkeypatch):
+    """Copies of a chunk on two GPUs would be the same samples; and no GPU is switched to for that."""
+    generators = tuple(torch.Generator() for _ in range(3))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: nullcontext())
+    monkeypatch.setattr(torch.cuda, "device", lambda _: pytest.fail("switched to a GPU"))
+    with predict.seeded(5):
+        drawn = [float(torch.rand((), generator=generator)) for generator in generators]
+    assert len(set(drawn)) == 3 and drawn[0] == float(torch.rand((), generator=torch.Generator().manual_seed(5)))
+
+
+def test_reduced_precision_is_not_taken_for_mixed_rows():
+    wanted = torch.randn(20, 30)
+    assert not joined.same(wanted * 1.002, wanted)
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert joined.same(wanted * 1.002, wanted) and not joined.same(wanted.roll(1, 0), wanted)
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.cuda

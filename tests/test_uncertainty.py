@@ -26,6 +26,17 @@ def test_entropies_in_closed_form():
     assert float(agree.variation_ratio) == 0
 
 
+def test_samples_with_a_graph_are_forgotten_too():
+    """As in a loop of one's own under mc_dropout: the graphs of a hundred passes would stay in memory."""
+    p = torch.randn(4, 3, requires_grad=True).softmax(-1)
+    found = uncertainty.Classification().add(p).add(p)
+    spread = uncertainty.Regression(1.0, torch.zeros(4, 3)).add(p).add(p)
+    reliability = calibration.Reliability().add(p, torch.zeros(4, dtype=torch.long))
+    for tensor in (found.mean, found.mutual_information, spread.mean, spread.log_likelihood, reliability.confidence):
+        assert not tensor.requires_grad
+    assert uncertainty.fit_precision([p, p], torch.rand(4, 3)) > 0
+
+
 def test_entropies_against_the_whole_array_and_torchmetrics():
     p = torch.randn(50, 6, 5, 9, dtype=torch.float64).softmax(-1)  # (samples, T, B, K)
     got = uncertainty.classification(p)

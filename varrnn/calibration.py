@@ -22,12 +22,14 @@ class Reliability:
         if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
             raise ValueError(f"bins={self.bins!r} must be a whole number from 1")
 
+    @torch.no_grad()
     def add(self, probabilities: Tensor, targets: Tensor) -> "Reliability":
         """Class probabilities (..., K) and the true classes (...)."""
         _check(probabilities, targets)
         confidence, answer = probabilities.max(-1)
         return self.add_answers(confidence.flatten(), (answer == targets).flatten())
 
+    @torch.no_grad()
     def add_answers(self, confidence: Tensor, correct: Tensor) -> "Reliability":
         """The probability of each answer, and whether it was right."""
         if self.counts is None or self.confidences is None or self.hits is None:

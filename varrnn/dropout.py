@@ -175,6 +175,10 @@ class MaskedModule(nn.Module):
         super().__init__()
         self.mc_dropouts = 0  # how many ``mc_dropout`` are open
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy made inside ``mc_dropout`` is in none: nothing would ever turn its masks off."""
+        return {**self.__dict__, "mc_dropouts": 0}
+
     @property
     def masks_on(self) -> bool:
         return self.training or self.mc_dropouts > 0

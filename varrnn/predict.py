@@ -203,13 +203,15 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a seed of our own, and leave the caller's random state as it was."""
+    """Draw from a seed of our own, another one on each GPU, and leave the caller's random state as it was.
+
+    The GPUs' generators are set without switching to them: that would take memory on GPUs that nobody uses.
+    """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
         for device in devices:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+            torch.cuda.default_generators[device].manual_seed(seeds.mix(seed, device) if device else seed)
         yield
 
 

@@ -35,6 +35,7 @@ class RecurrentLayers(MaskedModule):
     ``sample_masks`` and ``masks=`` give them into the caller's hands.
     """
 
+    proj_size = 0  # torch's name for what these layers do not have
     weight_hh_l0: Tensor
 
     def __init__(
@@ -152,7 +153,12 @@ class RecurrentLayers(MaskedModule):
         return kernel(x, state, weights, masks, lengths is not None)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
-        return Weights(*(getattr(self, name).to(dtype) for name in self._names(index)))
+        """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
+        found = {name: getattr(self, name) for name in self._names(index)}
+        for (name, tensor), shape in zip(found.items(), self._shapes(index)):
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
+        return Weights(*(tensor.to(dtype) for tensor in found.values()))
 
     def _precision(self, x: Tensor) -> torch.dtype:
         """The dtype to compute in: the layer's own, or autocast's."""

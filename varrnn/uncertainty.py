@@ -22,6 +22,7 @@ class Classification:
     votes: Tensor | None = None  # (..., K), how many samples put this class first
     entropies: Tensor | None = None  # (...), summed over samples
 
+    @torch.no_grad()
     def add(self, probabilities: Tensor, sample_dim: int | None = None) -> "Classification":
         """One sample (..., K), or several along `sample_dim`."""
         p = probabilities.unsqueeze(0) if sample_dim is None else probabilities.movedim(sample_dim, 0)
@@ -81,6 +82,7 @@ class Regression:
         if not self.precision > 0:
             raise ValueError(f"precision={self.precision!r} (tau, one over the noise variance) must be above 0")
 
+    @torch.no_grad()
     def add(self, output: Tensor) -> "Regression":
         """One sample; Welford's update, which loses no digits when the spread is small beside the mean."""
         y = output.double()
@@ -152,6 +154,7 @@ def model_precision(p: float, length_scale: float, data_size: int, weight_decay:
     return (1 - p) * length_scale**2 / (2 * data_size * weight_decay)
 
 
+@torch.no_grad()
 def fit_precision(samples: Iterable[Tensor], targets: Tensor) -> float:
     """tau under which targets that were NOT trained on are likeliest (Gal & Ghahramani, 2015, search it the same way).
 

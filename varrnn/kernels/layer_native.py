@@ -35,15 +35,6 @@ LAYER = (
 )
 
 
-def check_weights(w: Weights, inputs: int) -> None:
-    """C reads as far as it is told: a parameter that was replaced by one of another shape must not get there."""
-    rows, size = w.w_hh.shape
-    shapes: tuple[tuple[int, ...], ...] = ((rows, inputs), (rows, size), (rows,), (rows,))
-    for name, tensor, shape in zip(Weights._fields, w, shapes):
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, expected {shape}")
-
-
 class Call:
     """One call: its arguments, and the tensors that they point into."""
 
@@ -55,7 +46,6 @@ class Call:
         self.code = code
         self.steps, self.batch, inputs = x.shape
         size = w.w_hh.shape[1]
-        check_weights(w, inputs)
         self.chunk = max(1, -(-self.steps // max(1, round(self.steps * self.batch / ROWS))))
         self.numbers(steps=self.steps, batch=self.batch, inputs=inputs, size=size, chunk=self.chunk)
         self.numbers(threads=native.threads(self.batch, size))

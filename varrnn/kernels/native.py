@@ -73,12 +73,14 @@ def library() -> ctypes.CDLL | None:
 def status() -> tuple[ctypes.CDLL | None, str]:
     """The compiled code, if any, and a sentence about it. Whatever goes wrong here, torch operations do the work."""
     try:
+        check_machine()
+        pool = thread_pool()
         file = build()
         try:
-            code = load(file)
+            code = load(file, pool)
         except OSError:  # cut short by a full disk or a crash
             file.unlink()
-            code = load(build())
+            code = load(build(), pool)
     except (NotAvailable, OSError, RuntimeError, ValueError, AttributeError) as reason:
         return None, f"torch operations: {reason}"
     return code, f"C code: {file}"
@@ -92,12 +94,16 @@ def padded(columns: int) -> int:
     return -(-columns // width) * width
 
 
-def build() -> Path:
-    """The shared library for this processor, from the cache or compiled now (a second or two)."""
+def check_machine() -> None:
+    """Is this code wanted, and written for this machine?"""
     if os.environ.get(OFF, "1") == "0":
         raise NotAvailable(f"{OFF}=0")
-    if platform.machine() not in ("x86_64", "AMD64") or os.name != "posix":
+    if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         raise NotAvailable(f"written for x86-64 on Linux, this is {platform.machine()} on {platform.system()}")
+
+
+def build() -> Path:
+    """The shared library for this processor, from the cache or compiled now (a second or two)."""
     compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(compiler[0]) is None:
         raise NotAvailable(f"no C compiler ({compiler[0]}) on the PATH")
@@ -149,10 +155,9 @@ def processor() -> str:
     return "".join(sorted({line for line in lines if line.startswith(("flags", "model name"))}))
 
 
-def load(file: Path) -> ctypes.CDLL:
+def load(file: Path, pool: ctypes.CDLL) -> ctypes.CDLL:
     """Load the library and hand it torch's threads."""
     code = ctypes.CDLL(str(file))
-    pool = thread_pool()
     code.use_threads.argtypes = (ctypes.c_void_p,) * len(THREADS)
     code.use_threads(*(ctypes.cast(getattr(pool, name), ctypes.c_void_p) for name in THREADS))
     return code
