@@ -164,6 +164,10 @@ def check(chosen: argparse.Namespace) -> None:
         raise UserError(f"--record --quick: three rounds are a look, no record; {way_out}")
     if chosen.record and chosen.size != "all":
         raise UserError(f"--record --size {chosen.size}: a record holds all sizes (--size all); {way_out}")
+    if chosen.record and (chosen.threads is not None or chosen.clock != "wall"):
+        raise UserError(f"--record with --threads or --clock: a record has torch's threads and wall time; {way_out}")
+    if chosen.record and (code := results.code()).endswith("+dirty"):
+        raise UserError(f"--record: uncommitted changes in {', '.join(results.COMPUTES)} ({code}); commit first")
     formats = Figure().canvas.get_supported_filetypes()
     if chosen.chart and chosen.chart.suffix[1:] not in formats:
         raise UserError(f"--chart {chosen.chart}: allowed endings are {', '.join(sorted(formats))}")
@@ -175,7 +179,7 @@ def described(device: torch.device, clock: str) -> dict[str, Any]:
         **results.hardware(device),
         "torch": torch.__version__,
         "clock": clock,
-        "commit": results.commit()[0],
+        "commit": results.code(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 

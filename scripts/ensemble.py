@@ -32,22 +32,15 @@ def main() -> None:
     members = [ensemble.member(Path(run), False, overrides) for run in plain]
     members += [ensemble.member(Path(run), True, overrides) for run in sampled]
     ensemble.check(members)
-    folder = Path(members[0].config.runs_root) / "ensembles"
+    folder = Path(members[0].config.runs_root).expanduser() / "ensembles"
     if options.out:
         outputs.file(options.out)
     else:
         outputs.folder(folder)
     made = ensemble.average(members)
-    out = options.out or folder / f"{name(made)}.json"
+    out = options.out or folder / f"{ensemble.file_name(made)}.json"
     checkpoint.write_text(out, json.dumps(results.finite(made), indent=1) + "\n")
     print(f"{made['members']} models: test perplexity {made['metrics']['test_ppl']:.3f}\nwrote {out}")
-
-
-def name(record: dict) -> str:
-    """`ptb_large_naive_10`; `_mc` behind it where every member was sampled, `_part_mc` where some were."""
-    chosen = record["choices"]
-    suffix = "_mc" if record["mc"] else "_part_mc" if any(record["member_mc"]) else ""
-    return "_".join([*(chosen[key] for key in ("task", "size", "model")), str(record["members"])]) + suffix
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from varrnn import side_by_side, speed
+from varrnn import results, side_by_side, speed
 from varrnn.errors import UserError
 
 TINY = speed.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
@@ -51,6 +51,8 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     [
         ("--size all --record --quick", "three rounds are a look, no record"),
         ("--size all --record --size sentiment", "--size sentiment: a record holds all sizes"),
+        ("--size all --record --threads 1", "a record has torch's threads and wall time"),
+        ("--size all --record --clock cpu", "a record has torch's threads and wall time"),
         ("--quick --chart here.foo", r"here\.foo: allowed endings are .*png"),
         ("--quick --json a.txt/x.json", r"a\.txt is a file, not a folder"),
         ("--quick --json .", "is a folder; give the name of a file"),
@@ -66,6 +68,15 @@ def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path
     monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
     with pytest.raises(UserError, match=message):
         benchmark.main()
+
+
+def test_changed_code_leaves_no_record(benchmark, monkeypatch):
+    monkeypatch.setattr(results, "commit", lambda: ("a" * 40, True))
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--record"])
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    with pytest.raises(UserError, match="--record: uncommitted changes in varrnn"):
+        benchmark.main()
+    assert benchmark.described(torch.device("cpu"), "wall")["commit"].endswith("+dirty")
 
 
 def test_a_record_is_named_after_its_machine(benchmark):

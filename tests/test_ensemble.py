@@ -114,7 +114,7 @@ def test_command_line_and_record(folders):
     done = python("scripts/ensemble.py", str(one), str(two), "--mc", "device=cpu", folder=folder)
     assert done.returncode == 0, done.stderr
     (file,) = (folder / "runs" / "ensembles").glob("*.json")
-    assert file.name == "text_tiny_variational_untied_2_mc.json"
+    assert file.name.startswith("text_tiny_variational_untied_lstm_paper_2_mc_model.p_E=0.3")
     made = json.loads(file.read_text())
     assert (made["schema"], made["kind"], made["members"], made["member_seeds"]) == (1, "ensemble", 2, [1, 2])
     assert (
@@ -124,6 +124,17 @@ def test_command_line_and_record(folders):
         and len(made["data"]["sha256"]) == 64
     )
     assert {"versions", "hardware", "commit", "choices"} <= made.keys()
+
+
+def test_no_two_ensembles_share_a_file(folders):
+    _, (one, _, _) = folders
+    members = [ensemble.member(one, False)]
+    task = tasks.build(members[0].config, torch.device("cpu"))
+    made = ensemble.record(members, task, torch.device("cpu"), [])
+    others = [{"diff": {}}, {"diff": {"model.p_U": 0.4}}, {"diff": "mixed"}, {"mc": True}, {"member_mc": [True, False]}]
+    others += [{"members": 3}, {"choices": made["choices"] | {"cell": "gru"}}]
+    assert len({ensemble.file_name(made | change) for change in ({}, *others)}) == 1 + len(others)
+    assert ensemble.file_name(made | {"diff": {}}) == "text_tiny_variational_untied_lstm_paper_1"
 
 
 def test_word_dropout_in_mc_is_recorded(folders):
@@ -145,6 +156,11 @@ def test_mistakes_are_one_clear_error(folders, tmp_path):
         ensemble.member(one, True, ["mc.samples=0"])
     with pytest.raises(UserError, match="no runs given"):
         ensemble.average([])
+    both = [ensemble.member(folder, False) for folder in (one, two)]
+    for member in both:
+        member.summary["data"]["sha256"] = "0" * 64
+    with pytest.raises(UserError, match=r"the data has changed since .* was trained"):
+        ensemble.average(both)
     other = ensemble.member(two, False)
     other.summary["data"]["sha256"] = "0" * 64
     with pytest.raises(UserError, match="other data"):

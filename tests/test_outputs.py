@@ -1,6 +1,7 @@
 """Places that cannot be written get one clear line, before the work."""
 
 import errno
+import resource
 
 import pytest
 
@@ -31,6 +32,19 @@ def test_a_file_where_a_folder_should_be(tmp_path, place):
 def test_a_folder_where_a_file_should_be(tmp_path):
     with pytest.raises(UserError, match="is a folder; give the name of a file"):
         outputs.write_text(tmp_path, "text")
+
+
+def test_a_full_disk_leaves_the_old_text(tmp_path):
+    file = tmp_path / "README.md"
+    file.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(UserError, match="cannot be written"):
+            outputs.write_text(file, "new" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
 def test_a_full_disk_is_told_apart(tmp_path):

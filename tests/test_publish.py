@@ -87,12 +87,36 @@ def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
     git(folder, "commit", "-q", "-m", "all")
     monkeypatch.setattr(results, "__file__", str(folder / "varrnn" / "results.py"))
     head = git(folder, "rev-parse", "HEAD")
+    look = results.commit.__wrapped__  # a process asks once
     (folder / "README.md").write_text("two")
-    assert results.commit() == (head, False)
+    assert look() == (head, False)
     (folder / "configs" / "config.yaml").write_text("two")
-    assert results.commit() == (head, True)
+    assert look() == (head, True)
     git(folder, "rm", "-q", "--cached", "varrnn/results.py")
-    assert results.commit() == (None, False)  # a package installed somewhere inside another repository
+    assert look() == (None, False)  # a package installed somewhere inside another repository
+
+
+def test_what_is_committed_later_is_not_the_code_that_runs(monkeypatch) -> None:
+    """As in a long sweep: its modules were loaded before, whatever git says by now."""
+    before = results.code()
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("asked git again"))
+    assert results.code() == before
+
+
+def test_no_record_gives_way_to_another_run(publishing, summary) -> None:
+    path = publishing(summary)
+    before = path.read_text()
+    with pytest.raises(UserError, match=r"another training of this run \(epoch 3: valid_ppl is .* there and 1\.0 here"):
+        publishing(changed(summary, epoch=3))
+    with pytest.raises(UserError, match="more samples than this run"):
+        publishing(summary | {"metrics": summary["metrics"] | {"mc_samples": 10}})
+    assert path.read_text() == before and publishing(summary) == path
+
+
+def changed(summary: dict, epoch: int) -> dict:
+    history = {column: list(values) for column, values in summary["history"].items()}
+    history["valid_ppl"][epoch - 1] = 1.0
+    return summary | {"history": history}
 
 
 def test_an_unstable_run_is_published_too(publishing, summary, tmp_path) -> None:
@@ -202,12 +226,16 @@ def test_losses_per_batch_are_thinned(publishing, repository, tmp_path) -> None:
 
 
 def test_an_ensemble_is_published_by_its_file(tmp_path, repository) -> None:
-    made = synthetic.ensemble("small", "naive", 3, 95.0)
+    made = synthetic.ensemble("small", "naive", 3, 95.0) | {"mc_samples": 10}
     made |= {"data": {"name": "ptb", "sha256": KNOWN_DATA["ptb"]}, "commit": repository[1], "dirty": False}
     file = tmp_path / "ptb_small_naive_3.json"
     file.write_text(json.dumps(made))
     assert publish(file, tmp_path / "records", repository[0]) == tmp_path / "records/ensembles/ptb_small_naive_3.json"
     assert len(load(tmp_path / "records").ensembles) == 1
+    for change, why in (({"member_seeds": [4, 5, 6]}, "member_seeds differs"), ({"mc_samples": 1}, "more MC samples")):
+        file.write_text(json.dumps(made | change))
+        with pytest.raises(UserError, match=why):
+            publish(file, tmp_path / "records", repository[0])
     file.write_text(json.dumps(made | {"dirty": True}))
     with pytest.raises(UserError, match="dirty"):
         publish(file, tmp_path / "records", repository[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import synthetic_records as synthetic
 
-from varrnn import record_places
+from varrnn import paper_runs, record_places
 from varrnn.errors import UserError
 from varrnn.paper_runs import language_model
 from varrnn.records import RECORDS, as_record, load
@@ -43,11 +43,29 @@ def test_another_run_is_never_replaced(tmp_path) -> None:
     record_places.refuse_other(as_record(Path(), content(DEFAULT)), tmp_path / "nothing.json")
 
 
+def test_a_language_model_with_another_horizon_is_another_run(tmp_path) -> None:
+    """It matches no row of a table, so it must not take the place of the run that does."""
+    longer = record_places.place(as_record(Path(), content(language_model("small", "naive", "optim.epochs=50"))))
+    assert longer == FOLDER / "optim.epochs=50" / "seed_1.json"
+    sentiment = (*paper_runs.sentiment("naive"), "optim.epochs=40")
+    place = record_places.place(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
+    assert place.parent.name == "default"  # which goes on, and whose verdict says "short horizon"
+
+
+def test_a_record_that_was_being_moved_is_not_overlooked(tmp_path) -> None:
+    write(tmp_path, "default", DEFAULT).rename(tmp_path / FOLDER / "default" / "seed_1.moving")
+    with pytest.raises(UserError, match=r"seed_1\.moving: tidying was interrupted; rename it to seed_1\.json"):
+        load(tmp_path)
+
+
 def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path) -> None:
     path = write(tmp_path, "default", DEFAULT)
     with pytest.raises(UserError, match="has 22 epochs and this run 10"):
         record_places.refuse_other(as_record(Path(), content(DEFAULT, epochs=10)), path)
-    record_places.refuse_other(as_record(Path(), content(DEFAULT, epochs=30)), path)
+    longer = content(DEFAULT)
+    for column, values in longer["history"].items():
+        longer["history"][column] = [*values, 23] if column == "epoch" else values + values[-1:]
+    record_places.refuse_other(as_record(Path(), longer), path)
 
 
 def test_an_unstable_run_does_not_replace_a_finished_one(tmp_path) -> None:

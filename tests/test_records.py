@@ -51,6 +51,13 @@ def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
     assert records.chosen(language_model("small", "naive")).mean("test_ppl") == 97.0
 
 
+def test_only_points_of_the_plan_are_chosen(records_of) -> None:
+    """Whoever publishes one more run does not change a row that says how much of its grid is there."""
+    runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.3)}
+    records = records_of([synthetic.language_run(run, 1, 110.0 - 100 * p, 95.0) for p, run in runs.items()])
+    assert records.chosen(language_model("small", "naive")).records[0].rates[0] == ("p_W", 0.15)
+
+
 def test_rates_are_chosen_on_the_seeds_that_all_points_share(records_of) -> None:
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25)}
     levels = {(0.15, 1): 100.0, (0.15, 2): 110.0, (0.25, 1): 101.0}  # seed 2 is a hard one
@@ -108,7 +115,9 @@ def test_statistics() -> None:
     assert pooled_sd([[1, 3], [10, 12]]) == pytest.approx(np.sqrt(2)) and pooled_sd([[1], [2]]) == 0
     assert median_filter(np.array([0.0, 9.0, 0.0, 0.0, 0.0])).max() < 9
     assert bump(np.array([5, 4, 3, 2, 2, 2, 4, 5, 5, 4, 3, 1, 1, 1], dtype=float)) == pytest.approx(3, abs=1)
-    assert bump(np.arange(10.0)[::-1]) <= 0
+    assert bump(np.arange(10.0)[::-1]) <= 0 and bump(np.array([1.0, 1, 1, 4, 4, 4, 1, 1, 1])) == 0
+    steep = [190, 153, 152, 152, 152, 154, 157, 158, 158, 158, 156, 154, 152, 151, 151, 151]
+    assert bump(np.array(steep) / 1000) == pytest.approx(0.006)
 
 
 def test_roughness_counts_neighbours_only() -> None:
@@ -153,7 +162,7 @@ def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str)
     content = synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)
     assert len(load(synthetic.save([content], tmp_path)).runs) == 1
     synthetic.save([content | change], tmp_path)
-    with pytest.raises(UserError, match=rf"0\.json: {message}.*; publish the run again or delete the file"):
+    with pytest.raises(UserError, match=rf"0\.json: {message}.*; delete the file and publish the run again"):
         load(tmp_path)
     left_out = "history" not in change
     assert len(list(sweeps.load(tmp_path))) == (0 if left_out else 1)  # which knows nothing of histories

@@ -222,10 +222,12 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
     [("weights", "loss nan"), ("gradient", r"loss \d\.\d+, gradient norm (inf|nan)")],
     ids=["loss", "gradient"],
 )
+@pytest.mark.parametrize("every", [1, 1000])  # a checkpoint is due at every update, a look is not
 def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
-    tiny, tmp_path, monkeypatch, part, said
+    tiny, tmp_path, monkeypatch, part, said, every
 ):
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'bad'}", "train.checkpoint_minutes=0", "train.log_every=1"])
+    words = ("train.checkpoint_minutes=0", f"train.log_every={every}")
+    made = config.compose([*tiny, f"run_dir={tmp_path / 'bad'}", *words])
     original, steps = Trainer.update, []
 
     def update(self, *arguments):

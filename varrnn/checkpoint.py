@@ -3,11 +3,10 @@
 import errno
 import fcntl
 import hashlib
-import os
 import pickle
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +16,19 @@ from varrnn import outputs
 from varrnn.errors import UserError
 
 FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
+ELSEWHERE = "choose another folder with runs_root= or run_dir="
 AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
-
-
-@contextmanager
-def replacing(file: Path) -> Iterator[Path]:
-    """A temporary name to write to; it becomes `file` only when everything is on the disk."""
-    temporary = file.with_name(f".{file.name}.part")
-    try:
-        yield temporary
-        with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        temporary.replace(file)
-    except BaseException as error:
-        with suppress(OSError):  # a disk that has become read-only
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise unwritable(file, error) from error
-        raise
-
-
-def unwritable(file: Path, error: OSError) -> UserError:
-    """One clear line for a full disk or a folder that may not be written."""
-    return outputs.unwritable(file, error, "choose another folder with runs_root= or run_dir=")
 
 
 def write_text(file: Path, text: str) -> None:
     """Replace a text file in one step."""
-    with replacing(file) as temporary:
+    with outputs.replacing(file, ELSEWHERE) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def save(state: dict[str, Any], file: Path) -> None:
     """Replace a checkpoint in one step, so that a kill at any moment leaves the old or the new one."""
-    with replacing(file) as temporary:
+    with outputs.replacing(file, ELSEWHERE) as temporary:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:
@@ -95,7 +73,7 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("w")
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise outputs.unwritable(folder, error, ELSEWHERE) from error
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

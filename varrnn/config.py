@@ -97,10 +97,14 @@ def diff(config: Config) -> dict[str, Any]:
 
 
 def run_dir(config: Config) -> Path:
-    """`<runs_root>/<task>/<size>/<model>/<cell>/<protocol>/<diff|default>/seed_N`, or what `run_dir` says."""
+    """`<runs_root>/<task>/<size>/<model>/<cell>/<protocol>/<diff|default>/seed_N`, or what `run_dir` says.
+
+    The horizon is no part of it: no learning rate looks ahead, so a longer run is a shorter one that went on.
+    """
     if config.run_dir is not None:
-        return Path(config.run_dir)
-    return Path(config.runs_root) / relative_dir(choices(config), diff(config), config.seed)
+        return Path(config.run_dir).expanduser()
+    differs = {key: value for key, value in diff(config).items() if key != HORIZON}
+    return Path(config.runs_root).expanduser() / relative_dir(choices(config), differs, config.seed)
 
 
 def as_file_name(text: str) -> str:
@@ -112,13 +116,14 @@ def as_file_name(text: str) -> str:
     return f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"
 
 
-def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
-    """The folder of a run below runs_root; of its record below results/records.
+def named(differs: dict[str, Any]) -> str:
+    """`model.p_W=0.15,model.p_y=0.15`"""
+    return ",".join(f"{key}={value}" for key, value in sorted(differs.items()))
 
-    The horizon is no part of it: no schedule looks ahead, so a longer run is a shorter one that went on.
-    """
-    named = sorted((key, value) for key, value in differs.items() if key != HORIZON)
-    name = as_file_name(",".join(f"{key}={value}" for key, value in named)) or "default"
+
+def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
+    """The folder of a run below runs_root; of its record below results/records."""
+    name = as_file_name(named(differs)) or "default"
     return Path(*(chosen[group] for group in CHOICES), name, f"seed_{seed}")
 
 

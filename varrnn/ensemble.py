@@ -153,5 +153,16 @@ def record(
     }
 
 
+def file_name(record: dict[str, Any]) -> str:
+    """`ptb_large_naive_lstm_paper_10`; `_mc` behind it where every member was sampled, `_part_mc` where some were.
+
+    What all members have beyond their defaults follows, so that no two ensembles share a file.
+    """
+    sampled = ["mc"] if record["mc"] else ["part_mc"] if any(record["member_mc"]) else []
+    differs = MIXED if record["diff"] == MIXED else configs.named(record["diff"])
+    words = [*(record["choices"][group] for group in CHOICES), str(record["members"]), *sampled, differs]
+    return configs.as_file_name("_".join(filter(None, words)))
+
+
 def _common(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else MIXED

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from varrnn.paper_runs import Run
+from varrnn.schema import RATES
 
 SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
 NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
@@ -17,6 +18,12 @@ class Identity(NamedTuple):
 
     choices: Mapping[str, str]
     options: Mapping[str, Any]
+
+    @property
+    def rates(self) -> tuple[tuple[str, float], ...]:
+        """The drop probabilities that are not zero."""
+        found = {name: self.options.get(f"model.{name}") for name in RATES}
+        return tuple((name, float(value)) for name, value in found.items() if value)
 
 
 @functools.cache

@@ -1,9 +1,10 @@
 """What scripts and experiments write: a place that cannot be written is found before the work, and told in one line."""
 
 import errno
+import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from varrnn.errors import UserError
@@ -11,7 +12,10 @@ from varrnn.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def unwritable(path: Path, error: OSError, otherwise: str = "choose another place") -> UserError:
+ELSEWHERE = "choose another place"
+
+
+def unwritable(path: Path, error: OSError, otherwise: str = ELSEWHERE) -> UserError:
     """One clear line for a full disk, a folder that may not be written, or a file where a folder should be."""
     reason = error.strerror or str(error)
     if isinstance(error, FileExistsError | NotADirectoryError):
@@ -47,7 +51,24 @@ def file(path: Path) -> Path:
     return path
 
 
+@contextmanager
+def replacing(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
+    """A temporary name to write to; it becomes `path` only when everything is on the disk."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        with suppress(OSError):  # a disk that has become read-only
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritable(path, error, otherwise) from error
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
-    """A text file, its folder made where there is none."""
-    with writing(file(path)):
-        path.write_text(text, encoding="utf-8")
+    """Replace a text file in one step, its folder made where there is none."""
+    with replacing(file(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")

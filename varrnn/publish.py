@@ -44,7 +44,7 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
     check_data(folder, summary)
     record = summary if ensemble else shrink(strip(summary))
     check_clean(folder, record)
-    path = records / "ensembles" / folder.name if ensemble else own_place(record, records)
+    path = place_of_ensemble(folder, record, records) if ensemble else own_place(record, records)
     outputs.write_text(path, json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n")
     return path
 
@@ -56,6 +56,20 @@ def own_place(record: Mapping[str, Any], records: Path) -> Path:
     made = as_record(Path(), record)
     path = records / record_places.place(made)
     record_places.refuse_other(made, path)
+    return path
+
+
+def place_of_ensemble(file: Path, record: Mapping[str, Any], records: Path) -> Path:
+    """The file of an ensemble's record, which gives way to the same models with as many samples or more."""
+    path = records / "ensembles" / file.name
+    if not path.is_file():
+        return path
+    old = read(path)
+    for key in ("choices", "diff", "member_seeds", "member_mc", "mc_word_dropout"):
+        if old.get(key) != record.get(key):
+            raise UserError(f"{path} is of another ensemble ({key} differs); remove that record to replace it")
+    if old.get("mc_samples", 0) > record.get("mc_samples", 0):
+        raise UserError(f"{path} has more MC samples of each model than this; remove that record to replace it")
     return path
 
 

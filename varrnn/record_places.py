@@ -10,15 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from varrnn import outputs
-from varrnn.config import NOT_COMPOSED, relative_dir
+from varrnn.config import HORIZON, NOT_COMPOSED, relative_dir
 from varrnn.errors import UserError
-from varrnn.identity import NO_PART_OF_A_RUN, identify
-from varrnn.records import RECORDS, Record, load, read
+from varrnn.identity import NO_PART_OF_A_RUN, SENTIMENT_TASKS, identify
+from varrnn.records import MOVING, RECORDS, Record, load, read
+
+TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
 
 
 def place(record: Record) -> Path:
-    """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the defaults of today."""
-    return Path(f"{relative_dir(dict(record.choices), _differs(record), record.seed)}.json")
+    """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the defaults of today.
+
+    A sentiment run that went on replaces its shorter self, as `identity.matches` has it; a language model with another
+    horizon is another run, and leaves the row of a table alone.
+    """
+    differs = _differs(record)
+    if record.choices["task"] in SENTIMENT_TASKS:
+        differs.pop(HORIZON, None)
+    return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
 
 
 def _differs(record: Record) -> dict[str, Any]:
@@ -53,6 +62,18 @@ def refuse_other(record: Record, path: Path) -> None:
         raise UserError(
             f"{path} has {old.epochs} epochs and this run {record.epochs}; remove that record to replace it"
         )
+    if other := first_difference(old, record):
+        raise UserError(f"{path} is of another training of this run ({other}); remove that record to replace it")
+
+
+def first_difference(old: Record, new: Record) -> str:
+    """Where the curves of two records part, or "": a run that went on repeats every epoch of its shorter self."""
+    for row, epoch in enumerate(old.history["epoch"]):
+        for column, values in old.history.items():
+            here = new.history.get(column, [])[row : row + 1]
+            if column not in TIMES and here != [values[row]]:
+                return f"epoch {epoch}: {column} is {values[row]} there and {here[0] if here else 'missing'} here"
+    return ""
 
 
 def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
@@ -66,7 +87,7 @@ def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
     moves = [(old, new) for old, new in moves if old != new]
     for _, new in moves:
         outputs.folder(new.parent)  # before anything is moved
-    waiting = [(old.rename(old.with_suffix(".moving")), new) for old, new in moves]  # two may change places
+    waiting = [(old.rename(old.with_suffix(MOVING)), new) for old, new in moves]  # two may change places
     for old, new in waiting:
         old.rename(new)
     for emptied in {old.parent for old, _ in waiting}:

@@ -19,13 +19,14 @@ from varrnn import record_shape
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify, matches
 from varrnn.paper_runs import SEEDS, Run, small_grid
-from varrnn.schema import RATES, leaves
+from varrnn.schema import leaves
 from varrnn.selection import lowest
 from varrnn.version import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "records"
-AGAIN = "publish the run again or delete the file"
+AGAIN = "delete the file and publish the run again"
+MOVING = ".moving"  # what a record is called while `tidy` moves it
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class Record:
     @property
     def rates(self) -> tuple[tuple[str, float], ...]:
         """The drop probabilities that are not zero."""
-        found = {name: self.options.get(f"model.{name}") for name in RATES}
-        return tuple((name, float(value)) for name, value in found.items() if value)
+        return self.identity.rates
 
     @property
     def drops_words_in_mc(self) -> bool:
@@ -174,8 +174,9 @@ class Records:
         return sum(bool(self.group(run)) for run in planned), len(planned)
 
     def chosen(self, run: Run) -> Group:
-        """The grid point with the lowest validation perplexity; the test text chooses nothing."""
-        points = self.grid(run)
+        """The planned grid point with the lowest validation perplexity; the test text chooses nothing."""
+        planned = {identify(point).rates for point in small_grid().get(identify(run).choices["model"], [])}
+        points = {rates: group for rates, group in self.grid(run).items() if rates in planned or not planned}
         best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
         return Group() if best is None else points[best]
 
@@ -219,6 +220,10 @@ def load(folder: Path | str = RECORDS) -> Records:
 
 def json_files(folder: Path) -> list[Path]:
     """Every JSON file below a folder of runs or records, but for what a sweep left beside its runs (.sweeps)."""
+    for stray in folder.rglob(f"*{MOVING}"):
+        raise UserError(
+            f"{stray}: tidying was interrupted; rename it to {stray.stem}.json, then publish.py --tidy again"
+        )
     files = sorted(folder.rglob("*.json"))
     return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 

@@ -1,5 +1,6 @@
 """What a run leaves behind: summary.json, with everything that a reader needs to trust the numbers."""
 
+import functools
 import json
 import math
 import os
@@ -68,10 +69,12 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@functools.cache
 def commit() -> tuple[str | None, bool]:
     """The commit of the code that runs, and whether what computes differs from it; (None, False) outside a checkout.
 
-    Tables, figures and the README may differ: `make paper` rewrites them between runs.
+    Asked once: what is edited or committed later is not the code that this process has loaded. Tables, figures and the
+    README may differ: `make paper` rewrites them between runs.
     """
     root = Path(__file__).resolve().parent.parent
 

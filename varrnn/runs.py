@@ -74,6 +74,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         check_task(task, config, folder, ended)
         model = task.model(config)
         if ended is not None and goes_on:  # from now on its numbers are not those of the checkpoint
+            bar.line("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
             results.write(folder, ended | {"status": results.GOING_ON})
         configs.save(config, folder / "config.yaml")
         if ended is None or goes_on or not results.is_finished(ended):
@@ -174,11 +175,8 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
     last = task.final_metrics(model)
     best = last
     if progress.best_epoch not in (0, progress.epoch - 1):
-        last_parameters = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         load_best(model, folder)
         best = task.final_metrics(model)
-        if not config.train.early_stopping:
-            model.load_state_dict(last_parameters)
     reported = best if config.train.early_stopping else last
     metrics = dict(reported)
     if task.score is not None:

@@ -1,0 +1,75 @@
+"""The training loop between two epochs: stops, clocks, and what is refused."""
+
+import os
+import signal
+import time
+
+import pytest
+from omegaconf import OmegaConf
+
+from varrnn import config, progress, runs, sweep_plan
+from varrnn.errors import UserError
+from varrnn.interrupt import Interrupts, Stopped
+from varrnn.progress import Bar
+from varrnn.tasks.language_model import LanguageModelTask
+from varrnn.train import Trainer
+
+
+def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
+    """Its parameters are those of no epoch."""
+    words = [word for word in tiny if not word.startswith("optim.epochs")]
+    original = Trainer.update
+
+    def update(self, epoch, number, *others):
+        if (epoch, number) == (3, 1):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, epoch, number, *others)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(Stopped):
+        runs.run(config.compose([*words, "optim.epochs=3", "mc.samples=0"]))
+    with pytest.raises(UserError, match=r"optim\.epochs=2, but it is in epoch 3 already"):
+        runs.run(config.compose([*words, "optim.epochs=2", "mc.samples=0"]))
+
+
+def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypatch):
+    original = LanguageModelTask.epoch_metrics
+
+    def slow(self, *arguments):
+        time.sleep(0.1)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(LanguageModelTask, "epoch_metrics", slow)
+    ended = runs.run(config.compose([*tiny, "optim.epochs=2", "mc.samples=0"]))
+    spent, metrics = ended["duration"], ended["metrics"]
+    assert spent["total_seconds"] >= spent["train_seconds"] + 0.2
+    ratio = metrics["wps_train"] / metrics["wps_authors"]
+    assert ratio == pytest.approx(spent["total_seconds"] / spent["train_seconds"])
+
+
+def test_the_second_ctrl_c_does_not_wait():
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.asked == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)  # Python looks for signals between two instructions
+
+
+def test_checkpoints_are_due_every_few_minutes(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Interrupts() as interrupts, Bar(interrupts, False, 5.0, "") as bar:
+        assert not bar.save_due()
+        now[0] += 301
+        assert bar.save_due() and not bar.save_due()
+        interrupts.asked = signal.SIGTERM
+        assert bar.save_due()
+
+
+@pytest.mark.parametrize(
+    ("words", "count"), [(["a.b=1,2,3", "model=x,y"], 12), (["model=glob(*)"], 2 * sweep_plan.MANY)]
+)
+def test_the_runs_of_a_sweep_are_counted(words, count):
+    made = OmegaConf.create({"hydra": {"sweeper": {"params": {"c": "range(1,3)"}}, "overrides": {"task": words}}})
+    assert sweep_plan.points(made) == count
