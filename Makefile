@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 MODEL ?= variational_untied
 SEED ?= 1
 RUNS ?= runs
-IN_RUNS = runs_root=$(patsubst ~/%,$(HOME)/%,$(RUNS))
+IN_RUNS = runs_root='$(patsubst ~/%,$(HOME)/%,$(RUNS))'
 ARGS ?=
 LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))

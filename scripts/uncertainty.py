@@ -46,11 +46,13 @@ def main() -> None:
     check_task(options, config)
     task, model = load(options.run, config)
     options.out = outputs.folder(options.out or options.run / "uncertainty")
+    before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
     measure = language_model if isinstance(task, LanguageModelTask) else regression
     numbers = json.dumps(results.finite(measure(task, model, config, options)), indent=1)
     outputs.write_text(options.out / "numbers.json", f"{numbers}\n")
     print(numbers)
-    print("\n".join(f"wrote {file}" for file in sorted(options.out.iterdir())))
+    written = (file for file in sorted(options.out.iterdir()) if file.stat().st_mtime_ns != before.get(file))
+    print("\n".join(f"wrote {file}" for file in written))
 
 
 def check(options: Any) -> None:

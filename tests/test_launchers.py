@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from small_runs import ROOT, TINY, python, write_texts
 
 from varrnn import checkpoint, config, failures, multirun, sweeps
@@ -115,6 +116,32 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     refused = python("run.py", *words, "run_dir=x", folder=tmp_path)
     assert refused.returncode == 1 and "run_dir=x: a multirun makes several runs" in refused.stderr
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("word", ["optim.epochs=1,2", "mc.samples=0,3", "runs_root=r,s", "run_dir=r,s", "threads=1,2"])
+def test_values_that_would_share_a_folder_are_no_sweep(word, tmp_path):
+    refused = python("run.py", "-m", *TINY, word, folder=tmp_path)
+    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert refused.stderr.startswith(f"error: {word.split('=')[0]}: its values would share one run's folder")
+
+
+def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_path):
+    write_texts(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / multirun.STOP).touch()
+    (tmp_path / "here" / "failed_7.json").write_text("{}")
+    words = ("-m", *TINY, "model=glob(naiv*)", "launcher=joblib", "hydra.sweep.dir=here", "mc.samples=0")
+    done = python("run.py", *words, folder=tmp_path)
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
+    assert len(summaries(tmp_path)) == 1
+
+
+def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
+    """Hydra would make a warning of the exception, and start every run."""
+    monkeypatch.setattr(multirun, "one_folder", lambda _: 1 / 0)
+    made = OmegaConf.create({"run_dir": None, "hydra": {"sweep": {"dir": str(tmp_path)}}})
+    with pytest.raises(SystemExit, match=r"(?s)Traceback.*ZeroDivisionError"):
+        multirun.Sweep().on_multirun_start(made)
 
 
 NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"

@@ -3,7 +3,7 @@
 import fcntl
 import json
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 
 import pytest
@@ -84,6 +84,8 @@ def test_test_values_alone_choose_nothing():
     points = [summary(metrics={"test_rmse": 0.1}, **{"model.p_U": p}) for p in (0.1, 0.3)]
     (grid,) = sweeps.grids(points)
     assert grid.score == ""
+    (grid,) = sweeps.grids([*points, summary(valid=90.0, **{"model.p_U": 0.2})])
+    assert grid.score == ""  # nor do values that some of the runs have
 
 
 def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
@@ -250,8 +252,9 @@ def test_a_grid_with_a_long_name_is_shown_too():
 
 def test_the_next_command_can_be_pasted():
     (grid,) = sweeps.grids(variational_grid())
-    grid.others["task.train"] = "my texts/a,b.txt"
+    grid.others |= {"task.train": "my texts/a,b.txt", "task.hold_out": 0.1}
     words = shlex.split(sweeps.next_command(grid))
+    assert not any("hold_out" in word for word in words)  # the chosen model is trained on everything
     assert "task.train='my texts/a,b.txt'" in words and "model.p_U=0.1" in words
     grid.choices["model"] = "mine"
     assert sweeps.next_command(grid).endswith("(with the --config-dir of before)")
@@ -261,5 +264,6 @@ def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])
     assert config.compose(shlex.split(failures.command(made))[2:]) == made
-    made = config.compose([*words, "run_dir='my runs/one'"])
-    assert config.compose(shlex.split(failures.command(made))[2:]) == made
+    for folder in ("my runs/one", "jürgen/lr=1", "true", "1e3", "null", "a~(b),'c'", "a\\b c\\", "\\'"):
+        made = replace(config.compose(words), run_dir=folder)
+        assert config.compose(shlex.split(failures.command(made))[2:]) == made, folder

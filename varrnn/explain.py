@@ -45,8 +45,8 @@ def explain(error: Exception) -> str:
         return f"{group}={name}: allowed are {', '.join(allowed)}{nearest(name, allowed)}"
     if isinstance(error, OverrideParseException):
         return (
-            f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; a value with brackets, commas or blanks needs quotes "
-            "of its own inside those of the shell, 'KEY=\"VALUE\"'; see python run.py --help"
+            f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; a value with = , ~ brackets, quotes or letters beyond "
+            "a to z needs quotes of its own inside those of the shell, 'KEY=\"VALUE\"'; see python run.py --help"
         )
     if isinstance(error, YAMLError):
         return f"a config file is not valid YAML: {' '.join(str(error).split())}"

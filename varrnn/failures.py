@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from varrnn import checkpoint
 from varrnn import config as configs
 from varrnn.errors import UserError
 from varrnn.schema import Config
 
 LAST_LINES = 5
+BEFORE_A_QUOTE = r"(\\*)('|$)"
 NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
 
 
@@ -66,9 +70,24 @@ def spell(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and not re.fullmatch(r"[\w./:+%@-]+", value):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if isinstance(value, str) and not _means_itself(value):
+        return f"'{re.sub(BEFORE_A_QUOTE, _escaped, value)}'"
     return str(value)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Backslashes count in front of a quote only, the closing one included."""
+    return 2 * found[1] + ("\\'" if found[2] else "")
+
+
+def _means_itself(word: str) -> bool:
+    """Without quotes `a=b` and letters beyond a to z are no value, and `true` and `1e3` are no text."""
+    try:
+        return (
+            re.search(r"[\s$]", word) is None and OverridesParser.create().parse_override(f"x={word}").value() == word
+        )
+    except HydraException:
+        return False
 
 
 def noted(folder: Path) -> list[Failure]:

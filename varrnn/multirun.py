@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -24,9 +25,10 @@ from omegaconf import DictConfig, open_dict, read_write
 from varrnn import checkpoint, failures, runs
 from varrnn import config as configs
 from varrnn.errors import UserError
+from varrnn.explain import USERS_MISTAKES, explain
 from varrnn.interrupt import Stopped
 from varrnn.schema import Config
-from varrnn.sweep_plan import points, unfit
+from varrnn.sweep_plan import one_folder, points, unfit
 
 STOP = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
@@ -39,12 +41,26 @@ class Sweep(Callback):
     folder: Path | None = None  # of the sweep under way
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """End the sweep when it cannot begin: of an exception Hydra would make a warning, and go on."""
+        Sweep.folder = Path(config.hydra.sweep.dir)
+        try:
+            self.begin(config, Sweep.folder)
+        except USERS_MISTAKES as error:
+            sys.exit(f"error: {explain(error)}")
+        except Exception:
+            sys.exit(traceback.format_exc())
+
+    def begin(self, config: DictConfig, folder: Path) -> None:
         """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
         if config.run_dir is not None:
-            sys.exit(f"error: run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
-        if wrong := unfit(config):
-            sys.exit(f"error: {wrong}")
-        Sweep.folder = Path(config.hydra.sweep.dir)
+            raise UserError(f"run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
+        if wrong := one_folder(config) or unfit(config):
+            raise UserError(wrong)
+        for left in (
+            folder / STOP,
+            *folder.glob("failed_*.json"),
+        ):  # by an earlier sweep, where hydra.sweep.dir is given
+            left.unlink(missing_ok=True)
         wanted = config.hydra.launcher.get("n_jobs")
         if wanted is None:
             return

@@ -99,7 +99,7 @@ class Sentiment(Task):
         0.0, "share of the training reviews set apart for choosing rates; they replace the test curve"
     )
     mc_samples: int = option(10, "stochastic passes of the per-epoch test error; 0 measures the approximation only")
-    mc_every: int = option(5, "the MC test error is due at epochs 1 to 20, then at every one divisible by this")
+    mc_every: int = option(5, "MC test error at epochs 1 to 20, at the last, and at every one divisible by this")
     gate_activation: str = option("sigmoid", "sigmoid, or hard_sigmoid of slope 0.2 (the authors' Keras fork)")
     gru_candidate: str = option("tanh", "the GRU's candidate: tanh, or sigmoid (the authors' Keras fork)")
     recurrent_gain: float = option(1.0, "the orthogonal recurrent weights start times this (1.1 in the Keras fork)")

@@ -4,16 +4,36 @@ import math
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig
 
 from varrnn import config as configs
+from varrnn.schema import NOT_IDENTITY
+
+MANY = 10**6  # choices of a glob, which only Hydra can count
+
+
+def swept(config: DictConfig) -> list[Override]:
+    """The words of the command line and of a file in configs/sweep that have several values."""
+    given = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+    words = OverridesParser.create().parse_overrides([*given, *config.hydra.overrides.task])
+    return [word for word in words if word.is_sweep_override()]
 
 
 def points(config: DictConfig) -> int:
     """How many runs a sweep has."""
-    given = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
-    words = OverridesParser.create().parse_overrides([*given, *config.hydra.overrides.task])
-    return math.prod(len(list(word.sweep_string_iterator())) for word in words if word.is_sweep_override())
+    words = swept(config)
+    return math.prod(MANY if isinstance(w.value(), Glob) else len(list(w.sweep_string_iterator())) for w in words)
+
+
+def one_folder(config: DictConfig) -> str | None:
+    """Why the points of a sweep would be one run: what they differ in does not tell runs apart."""
+    for key in (word.key_or_group for word in swept(config)):
+        if key == configs.HORIZON or any(key == name or key.startswith(f"{name}.") for name in NOT_IDENTITY):
+            return (
+                f"{key}: its values would share one run's folder; start them one after the other, each with a run_dir="
+            )
+    return None
 
 
 def unfit(config: DictConfig) -> str | None:
