@@ -13,8 +13,8 @@ GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
 
 def draw(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure10", panels=2, height=3.6) as (panels, files):
-        error_panel(panels[0], records, variants(GRU), "GRU test error (figure 3c)")
-        error_panel(panels[1], records, grid(FIGURE10), "Variational GRU, p and weight decay")
+        error_panel(panels[0], records, variants(GRU), "GRU test error, MC (figure 3c)")
+        error_panel(panels[1], records, grid(FIGURE10), "Variational GRU, MC, p and weight decay")
     return files
 
 

@@ -14,7 +14,7 @@ LOOKS = {"naive": VARIANTS["naive"], "fixed mask": Look("Dropout LSTM (fixed mas
 def draw(records: Records, folder: Path) -> list[Path]:
     curves = {role: (LOOKS[role], run) for role, run in FIGURE11.items()}
     with figure(folder, "figure11") as (panels, files):
-        error_panel(panels[0], records, curves, "No dropout on embedding and recurrent layer")
+        error_panel(panels[0], records, curves, "No dropout on embedding and recurrent layer, MC")
     return files
 
 

@@ -29,7 +29,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
                               transform=axes.get_yaxis_transform())  # fmt: skip
             axes.plot([], [], "<", color="0.4", ms=4, label="with decay (paper, Table 1)")
             axes.set_ylim(75, 2.2 * min(curve.mean.min() for curve in drawn))
-        finish(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity")
+        finish(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' way")
     return files
 
 

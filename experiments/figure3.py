@@ -14,8 +14,8 @@ GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
 def draw(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure3", panels=3) as (panels, files):
         train_panel(panels[0], records, variants(LSTM), "(a) LSTM train error, approximation")
-        error_panel(panels[1], records, variants(LSTM), "(b) LSTM test error")
-        error_panel(panels[2], records, variants(GRU), "(c) GRU test error")
+        error_panel(panels[1], records, variants(LSTM), "(b) LSTM test error, MC")
+        error_panel(panels[2], records, variants(GRU), "(c) GRU test error, MC")
     return files
 
 

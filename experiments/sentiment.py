@@ -86,7 +86,13 @@ def table(records: Records, runs: tuple[Run, ...] = RUNS) -> Table:
     rows = [row_cells(run, group) for run, group in found.items()]
     missing = len(groups) - len(found)
     open_runs = f" {missing} of {len(groups)} runs have no record yet." if missing else ""
-    return Table("sentiment", "Sentiment analysis, all runs", COLUMNS, rows, f"{NOTE}{references(found)}.{open_runs}")
+    return Table(
+        "sentiment",
+        "Sentiment analysis, the runs behind figures 3 to 15",
+        COLUMNS,
+        rows,
+        f"{NOTE}{references(found)}.{open_runs}",
+    )
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -17,7 +17,8 @@ PAPER = {"medium": 2700 / 4700, "large": 1600 / 2400}
 NOTE = """\
 Full training steps, candidates interleaved in one process; compare within a column only. "paper": words per second of \
 untied / tied in Table 1, four products one after the other on a GPU. The limit takes torch's products; where ours are \
-faster a share may exceed 1."""
+faster a share may exceed 1. Shares and ratios are medians of the ratios within each round, so they need not be the \
+quotients of the words per second above them."""
 
 
 def measured(records: Records) -> tuple[Mapping[str, Any], list[str]]:

@@ -111,7 +111,9 @@ def test_two_standard_deviations_are_asked_for(records_of, paper_contents) -> No
 
 
 @pytest.mark.parametrize(
-    "metrics", [{"mc_samples": 50}, {"test_ppl_mc_se": 0.06}, {"test_ppl_mc": None}], ids=["samples", "error", "none"]
+    "metrics",
+    [{"mc_samples": 50}, {"test_ppl_mc_se": 0.06}, {"test_ppl_mc_se": None}, {"test_ppl_mc": None}],
+    ids=["samples", "error", "unknown", "none"],
 )
 def test_mc_claims_need_a_sound_mc(records_of, paper_contents, metrics) -> None:
     records = records_of(changed(paper_contents, "variational_untied", "medium", **metrics))
@@ -173,7 +175,7 @@ def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
         synthetic.language_run((*runs[role], f"model.p_U={p}"), 1, v, v, v - 1) for (role, p), v in levels.items()
     ]
     analogue = judge(BY_ID["C21"], records_of(contents)).analogue
-    assert analogue.startswith("small-size analogue agrees") and "valid -0.50" in analogue
+    assert analogue.startswith("small-size analogue agrees") and "authors' way -0.50" in analogue
 
 
 def test_size_small_never_decides(records_of) -> None:
@@ -236,6 +238,9 @@ def test_c20_fewer_small_models_are_an_analogue() -> None:
 def test_c20_other_ensembles_decide_nothing(change: dict) -> None:
     made = [synthetic.ensemble("large", model, 10, 68.9) for model in ("variational_untied", "naive")]
     made[0] |= {"choices": made[0]["choices"] | change} if "cell" in change else change
+    assert judge(BY_ID["C20"], Records(ensembles=tuple(made))).status == NOT_RUN
+    made = [synthetic.ensemble("large", model, 10, 68.9) for model in ("variational_untied", "naive")]
+    made[1] |= {"member_mc": [True] + 9 * [False]}  # a naive one that was sampled in part
     assert judge(BY_ID["C20"], Records(ensembles=tuple(made))).status == NOT_RUN
 
 

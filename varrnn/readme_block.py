@@ -90,7 +90,7 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
         return []
     rates = ("p_E", "p_W", "p_U", "p_y", "λ")
     wanted = ("Model", "cell", *rates, "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
-    title = "**Sentiment analysis**, figure 3 (all runs: [results/tables/sentiment.md](results/tables/sentiment.md)):"
+    title = "**Sentiment analysis**, figure 3 (others: [results/tables/sentiment.md](results/tables/sentiment.md)):"
     picture = "![Sentiment analysis, figure 3](results/figures/figure3.png)"
     return [title, columns(table, wanted, table.rows), table.note, picture]
 

@@ -17,7 +17,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a model and of its batches, with the paper's rates of dropout."""
+    """The size of a model and of its batches, and the variational model's rates: time does not depend on them."""
 
     units: int
     layers: int

@@ -110,7 +110,9 @@ def hardware(groups: Iterable[Group]) -> str:
     found = []
     for record in (record for group in groups for record in group.records):
         info = record.content.get("hardware") or {}
-        found.append(info.get("gpu") or f"{info.get('cpu', 'unknown CPU')}, {info.get('threads', '?')} threads")
+        threads = info.get("threads", "?")
+        cpu = f"{info.get('cpu', 'unknown CPU')}, {threads} thread{'' if threads == 1 else 's'}"
+        found.append(info.get("gpu") or cpu)
     return "; ".join(dict.fromkeys(found)) or DASH
 
 

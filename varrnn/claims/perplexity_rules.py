@@ -14,7 +14,7 @@ Levels = Mapping[str, float | None]  # metric -> published value
 
 VALID, TEST, MC = "valid_ppl_authors", "test_ppl", "test_ppl_mc"
 FIGURE2 = ("variational_untied", "naive", "none")
-WORDS = {VALID: "valid", TEST: "test", MC: "test MC", "valid_ppl": "valid"}
+WORDS = {VALID: "valid by the authors' way", TEST: "test", MC: "test MC", "valid_ppl": "valid"}
 
 
 def below(low: str, high: str, metric: str, margin: float = 0.0, sds: float = 0.0) -> Rule:

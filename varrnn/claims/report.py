@@ -15,8 +15,9 @@ Verdicts = Sequence[tuple[Claim, Verdict]]
 HEAD = """# The paper's claims, and what our records say
 
 Generated from results/records by `make paper`; do not edit. The rules stood before the results and are not bent \
-afterwards. *indicative*: one seed (sentiment: fewer than three). *short horizon*: fewer than 100 epochs of the \
-sentiment task. *not run*: a record is missing; the commands are below. Size small decides no claim: its analogue \
+afterwards. *indicative*: fewer seeds than the rule asks for (one; C13 and sentiment: fewer than three) or, at size \
+small, an incomplete grid of rates. *short horizon*: fewer than 100 epochs of the sentiment task. \
+*not run*: a record is missing; the commands are below. Size small decides no claim: its analogue \
 (the sign alone where one model has to win, the same tolerance where two have to be equal) agrees or disagrees, beside \
 the verdict. Claims marked "ours" are not the paper's and are not counted.
 """

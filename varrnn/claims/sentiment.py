@@ -74,7 +74,8 @@ CLAIMS = (
               best_end_and_gap(BOTH), rule_text="(.5, .5) has the lowest final and the smallest gap"),
     Sentiment("C32", "p_U=.5, p_E=0: test error falls, rises, falls again", "figure 4a", {ONLY_U: FIGURE4A[ONLY_U]},
               has_bump(ONLY_U),
-              rule_text=f"median filter 5, maximum of prominence >= .003 between two minima, {EVERY_EPOCH}"),
+              rule_text="median filter 5, maximum of prominence >= .003 between two minima, after a fall of as much, "
+                        f"{EVERY_EPOCH}"),
     Sentiment("C33", "p_U=0, p_E=.5: very erratic", "figure 4a", FIGURE4A,
               rougher((ONLY_E,), [role for role in FIGURE4A if role != ONLY_E]),
               rule_text=f"roughness >= 1.5 x the next, {EVERY_EPOCH}"),

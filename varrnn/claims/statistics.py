@@ -69,13 +69,14 @@ def median_filter(values: np.ndarray, width: int = 5) -> np.ndarray:
 def bump(values: np.ndarray) -> float:
     """The largest maximum between two minima: it "decreases and then increases before decreasing again".
 
-    As large as the smallest of the three moves: a curve that rises from its start has no minimum there.
+    As large as the smallest of the three moves: a curve that rises from its start has no minimum there. The first of
+    them is taken from the curve itself, since most of it happens in epochs that the filter flattens.
     """
     smooth = median_filter(values)
     moves = []
     for i in range(1, len(smooth) - 1):
         before, after = smooth[:i].min(), smooth[i + 1 :].min()
-        moves.append(min(smooth[0] - before, smooth[i] - before, smooth[i] - after))
+        moves.append(min(values[0] - before, smooth[i] - before, smooth[i] - after))
     return float(max(moves, default=0.0))
 
 

@@ -158,8 +158,10 @@ def _mc_fault(groups: Mapping[str, Group]) -> str:
             return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
         if record.drops_words_in_mc:
             return "MC with word dropout on, the rule asks for off"
-        if (record.metric("test_ppl_mc_se") or 0.0) >= MC_ERROR:
-            return f"MC standard error {record.metric('test_ppl_mc_se'):.3f}, the rule asks for below {MC_ERROR}"
+        error = record.metric("test_ppl_mc_se")
+        if error is None or error >= MC_ERROR:
+            known = "unknown" if error is None else f"{error:.3f}"
+            return f"MC standard error {known}, the rule asks for below {MC_ERROR}"
     return ""
 
 
