@@ -9,7 +9,7 @@ import resource
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import torch
 from varrnn import checkpoint, record_shape
 from varrnn.errors import UserError
 from varrnn.kernels import native
-from varrnn.schema import leaves
+from varrnn.schema import Config, leaves
 from varrnn.version import SCHEMA, __version__
 
 SUMMARY = "summary.json"
@@ -41,7 +41,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def is_finished(summary: dict[str, Any] | None) -> bool:
+def is_finished(summary: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
     """Trained to its horizon, and its checkpoint is that of its numbers."""
     return summary is not None and summary["status"] == "finished"
 
@@ -49,7 +49,7 @@ def is_finished(summary: dict[str, Any] | None) -> bool:
 def finished(folder: Path) -> dict[str, Any]:
     """The summary of a finished run, whose parameters can be used."""
     summary = read(folder)
-    if summary is None or not is_finished(summary):
+    if not is_finished(summary):
         state = "" if summary is None else f" ({summary['status']})"
         raise UserError(f"{folder}: this run has not finished{state}; the command that started it goes on")
     return summary
@@ -67,6 +67,19 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def describe(summary: dict[str, Any], config: Config) -> str:
+    """The final numbers in a few lines."""
+    shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
+    if getattr(config.task, "headline", "") == "authors" and "valid_ppl_authors" in shown:
+        shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
+    return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
+
+
+def spelled(value: float) -> str:
+    """Four digits, and never an exponent for a large number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 @functools.cache

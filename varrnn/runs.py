@@ -56,16 +56,16 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     if begun and (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
         checkpoint.refuse_changes(folder, configs.of_a_folder(saved), configs.of_a_folder(config))
-    ended, goes_on, asked = results.read(folder), False, config.optim.epochs
-    if ended is not None and results.is_finished(ended):
+    ended, goes_on = results.read(folder), False
+    if results.is_finished(ended):
+        asked = config.optim.epochs
         config, goes_on = horizon(config, ended)
-    if ended is not None and results.is_finished(ended) and not goes_on and mc_done(ended, config):
-        check_own_files(config, folder, ended)
-        longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
-        print(f"finished already{longer}: {folder}\n{describe(ended, config)}")
-        return ended
-    if goes_on and not (folder / CHECKPOINT).is_file():
-        raise UserError(f"{folder / CHECKPOINT}: is missing, so this run cannot go on; choose run_dir= to train anew")
+        if not goes_on and mc_done(ended, config):
+            return show_again(ended, config, folder, asked)
+        if goes_on and not (folder / CHECKPOINT).is_file():
+            raise UserError(
+                f"{folder / CHECKPOINT}: is missing, so this run cannot go on; choose run_dir= to train anew"
+            )
     if not begun:  # so that a run that cannot begin is listed with its command
         configs.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
@@ -77,12 +77,20 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
             bar.line("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
             results.write(folder, ended | {"status": results.GOING_ON})
         configs.save(config, folder / "config.yaml")
-        if ended is None or goes_on or not results.is_finished(ended):
+        if goes_on or not results.is_finished(ended):
             bar.line(f"run: {folder}")
             ended = train(task, model, config, folder, bar, place)
         ended = add_mc(ended, task, model, config, folder, bar)
-        print(describe(ended, config))
+        print(results.describe(ended, config))
         bar.leave_if_asked()
+    return ended
+
+
+def show_again(ended: dict[str, Any], config: Config, folder: Path, asked: int) -> dict[str, Any]:
+    """There is nothing left to do; `asked` epochs may be fewer than it has."""
+    check_own_files(config, folder, ended)
+    longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
+    print(f"finished already{longer}: {folder}\n{results.describe(ended, config)}")
     return ended
 
 
@@ -233,16 +241,3 @@ def add_mc(
     summary["duration"] |= {"mc_seconds": earlier.seconds + time.perf_counter() - started}
     results.write(folder, summary)
     return summary
-
-
-def describe(summary: dict[str, Any], config: Config) -> str:
-    """The final numbers in a few lines."""
-    shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
-    if getattr(config.task, "headline", "") == "authors" and "valid_ppl_authors" in shown:
-        shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
-    return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
-
-
-def spelled(value: float) -> str:
-    """Four digits, and never an exponent for a large number."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
