@@ -114,6 +114,14 @@ def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
     assert (cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0) == trusted
 
 
+def test_what_other_code_has_made_is_made_again(tmp_path, monkeypatch):
+    """Numbers would come from code that the run's commit does not have."""
+    assert cache.cached("key", lambda: {"x": np.zeros(1)}, beside=tmp_path)["x"] == 0
+    assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0
+    monkeypatch.setattr(cache, "code", lambda: "changed")
+    assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 1
+
+
 def test_no_place_for_a_cache_is_no_error(small_ptb, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

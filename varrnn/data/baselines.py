@@ -39,7 +39,7 @@ def ridge(data: Segments) -> Ridge:
     """Ridge regression on which words (id < 4000) occur in a segment. The test set has no part in the choice."""
     arrays = {name: getattr(data, name) for name in ("train_x", "train_y", "valid_x", "valid_y", "test_x", "test_y")}
     key = sha256_of(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values()))
-    kept = cache.cached(f"ridge-1-{key}", lambda: {"rmse_penalty": np.array(_ridge(data))})
+    kept = cache.cached(f"ridge-{key}", lambda: {"rmse_penalty": np.array(_ridge(data))})
     error, penalty = kept["rmse_penalty"].tolist()
     return Ridge(error, penalty)
 

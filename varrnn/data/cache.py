@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import stat
@@ -20,7 +21,7 @@ BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.erro
 
 def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
     """The arrays kept under `key` (which holds the hash of their source), else those that `build` makes, then kept."""
-    name = f"{key}.npz"
+    name = f"{key}-{code()}.npz"
     for folder in places(beside):
         try:
             return _read(folder / name)
@@ -34,6 +35,13 @@ def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) ->
         except OSError:
             continue
     return arrays
+
+
+@functools.cache
+def code() -> str:
+    """A hash of everything that prepares data: what older code has made is not taken for today's."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
 def places(beside: Path | None) -> Iterator[Path]:
