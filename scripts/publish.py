@@ -2,7 +2,7 @@
 
     python scripts/publish.py runs/ptb/small/*/lstm/paper/*/seed_*
 
-    python scripts/publish.py runs/ensembles/ptb_large_naive_10.json
+    python scripts/publish.py runs/ensembles/ptb_large_naive_lstm_paper_10_*.json
 
     python scripts/publish.py --tidy
 

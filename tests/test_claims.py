@@ -240,6 +240,7 @@ def test_c20_other_ensembles_decide_nothing(change: dict) -> None:
     made[0] |= {"choices": made[0]["choices"] | change} if "cell" in change else change
     assert judge(BY_ID["C20"], Records(ensembles=tuple(made))).status == NOT_RUN
     made = [synthetic.ensemble("large", model, 10, 68.9) for model in ("variational_untied", "naive")]
+    assert judge(BY_ID["C20"], Records(ensembles=(*made, made[1]))).status == NOT_RUN  # which one?
     made[1] |= {"member_mc": [True] + 9 * [False]}  # a naive one that was sampled in part
     assert judge(BY_ID["C20"], Records(ensembles=tuple(made))).status == NOT_RUN
 

@@ -132,9 +132,10 @@ def test_no_two_ensembles_share_a_file(folders):
     task = tasks.build(members[0].config, torch.device("cpu"))
     made = ensemble.record(members, task, torch.device("cpu"), [])
     others = [{"diff": {}}, {"diff": {"model.p_U": 0.4}}, {"diff": "mixed"}, {"mc": True}, {"member_mc": [True, False]}]
-    others += [{"members": 3}, {"choices": made["choices"] | {"cell": "gru"}}]
+    others += [{"members": 3}, {"choices": made["choices"] | {"cell": "gru"}}, {"member_seeds": [4]}]
+    others += [{"mc_word_dropout": True}]
     assert len({ensemble.file_name(made | change) for change in ({}, *others)}) == 1 + len(others)
-    assert ensemble.file_name(made | {"diff": {}}) == "text_tiny_variational_untied_lstm_paper_1"
+    assert ensemble.file_name(made | {"diff": {}}) == "text_tiny_variational_untied_lstm_paper_1_seeds=1"
 
 
 def test_word_dropout_in_mc_is_recorded(folders):

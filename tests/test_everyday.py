@@ -59,6 +59,8 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
         assert not torch.equal(layer(x)[0], layer(x)[0])
     for twin in twins:
         assert torch.equal(twin(x)[0], layer(x)[0])
+    layer.compile()  # nn.Module leaves that out of a copy, which would call the original
+    assert copy.deepcopy(layer)._compiled_call_impl is None and pickle.loads(pickle.dumps(layer))
 
 
 @every_layer

@@ -118,11 +118,28 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("word", ["optim.epochs=1,2", "mc.samples=0,3", "runs_root=r,s", "run_dir=r,s", "threads=1,2"])
-def test_values_that_would_share_a_folder_are_no_sweep(word, tmp_path):
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("optim.epochs=1,2", "a longer run is a shorter one that goes on"),
+        ("mc.samples=0,3", "its values belong to one and the same run"),
+        ("threads=1,2", "its values belong to one and the same run"),
+        ("runs_root=r,s", "one run in several places"),
+        ("run_dir=r,s", "one run in several places"),
+    ],
+)
+def test_values_that_do_not_tell_runs_apart_are_no_sweep(word, why, tmp_path):
     refused = python("run.py", "-m", *TINY, word, folder=tmp_path)
     assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
-    assert refused.stderr.startswith(f"error: {word.split('=')[0]}: its values would share one run's folder")
+    assert refused.stderr.startswith(f"error: {word.split('=')[0]}: {why}")
+
+
+def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    words = ("-m", "task=reviews", "task.path=a.csv,b.csv", "runs_root='~/my'", "launcher=joblib", "mc.samples=0")
+    refused = python("run.py", *words, folder=tmp_path)
+    assert refused.returncode == 1 and "2 of the sweep's runs failed" in refused.stderr  # there are no such files
+    assert [entry.name for entry in tmp_path.iterdir()] == ["home"]  # the sweep's notes too
 
 
 def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_path):
@@ -138,7 +155,8 @@ def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_pat
 
 def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
     """Hydra would make a warning of the exception, and start every run."""
-    monkeypatch.setattr(multirun, "one_folder", lambda _: 1 / 0)
+    monkeypatch.setattr(multirun.Sweep, "folder", None)
+    monkeypatch.setattr(multirun, "one_run", lambda _: 1 / 0)
     made = OmegaConf.create({"run_dir": None, "hydra": {"sweep": {"dir": str(tmp_path)}}})
     with pytest.raises(SystemExit, match=r"(?s)Traceback.*ZeroDivisionError"):
         multirun.Sweep().on_multirun_start(made)

@@ -1,6 +1,7 @@
 """Places that cannot be written get one clear line, before the work."""
 
 import errno
+import os
 import resource
 
 import pytest
@@ -45,6 +46,20 @@ def test_a_full_disk_leaves_the_old_text(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_links_modes_and_devices_stay_what_they_are(tmp_path):
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_text("old")
+    file.chmod(0o750)
+    link.symlink_to(file)
+    outputs.write_text(link, "new")
+    assert link.is_symlink() and file.read_text() == "new" and file.stat().st_mode & 0o777 == 0o750
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    outputs.write_text(pipe, "said")
+    assert os.read(reader, 10) == b"said" and pipe.is_fifo()
+    os.close(reader)
 
 
 def test_a_full_disk_is_told_apart(tmp_path):

@@ -119,3 +119,14 @@ def test_a_longer_run_than_asked_for_says_so(run, capsys):
     asked.optim.epochs = 1
     runs.run(asked, run)
     assert "finished already, with 2 epochs (1 asked for)" in capsys.readouterr().out
+
+
+def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(results, "commit", lambda: asked.append(1) or (CLEAN, False))
+    monkeypatch.setattr(runs, "add_mc", lambda *_: results.read(run) if asked else pytest.fail("sampled first"))
+    monkeypatch.setattr(ensemble, "test_log_probabilities", lambda *_: 1 / 0 if asked else pytest.fail("read first"))
+    runs.run(config.load_run(run, ["mc.samples=3"]), run)
+    asked.clear()
+    with pytest.raises(ZeroDivisionError):
+        ensemble.average([ensemble.member(run, False)])

@@ -116,6 +116,7 @@ def test_no_record_gives_way_to_another_run(publishing, summary) -> None:
 def changed(summary: dict, epoch: int) -> dict:
     history = {column: list(values) for column, values in summary["history"].items()}
     history["valid_ppl"][epoch - 1] = 1.0
+    history["valid_ppl_authors"][epoch] = None  # as where a shorter run had ended
     return summary | {"history": history}
 
 

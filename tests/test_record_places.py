@@ -54,8 +54,11 @@ def test_a_language_model_with_another_horizon_is_another_run(tmp_path) -> None:
 
 def test_a_record_that_was_being_moved_is_not_overlooked(tmp_path) -> None:
     write(tmp_path, "default", DEFAULT).rename(tmp_path / FOLDER / "default" / "seed_1.moving")
-    with pytest.raises(UserError, match=r"seed_1\.moving: tidying was interrupted; rename it to seed_1\.json"):
+    with pytest.raises(UserError, match=r"seed_1\.moving: tidying was interrupted; rename it to seed_1_moved\.json"):
         load(tmp_path)
+    folder = tmp_path / FOLDER / "default"
+    (folder / "seed_1.moving").rename(folder / "seed_1_moved.json")  # whatever stands at its own name by now is safe
+    assert record_places.tidy(tmp_path) == [(folder / "seed_1_moved.json", folder / "seed_1.json")]
 
 
 def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path) -> None:

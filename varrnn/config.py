@@ -1,6 +1,7 @@
 """From words on the command line to a `Config`: composing, checking, naming a run, and explaining what went wrong."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -29,6 +30,7 @@ LONGEST = 200  # bytes of a folder's name; file systems stop at 255
 def register() -> None:
     """Give the schema to Hydra, so that a wrong key or type is refused while composing; tuned files use `of_cell`."""
     OmegaConf.register_new_resolver("of_cell", lambda values, cell: values[cell], replace=True)
+    OmegaConf.register_new_resolver("expanduser", os.path.expanduser, replace=True)
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for name, node in schema.TASKS.items():

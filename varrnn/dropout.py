@@ -177,7 +177,7 @@ class MaskedModule(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy made inside ``mc_dropout`` is in none: nothing would ever turn its masks off."""
-        return {**self.__dict__, "mc_dropouts": 0}
+        return {**super().__getstate__(), "mc_dropouts": 0}  # type: ignore[misc]
 
     @property
     def masks_on(self) -> bool:

@@ -61,6 +61,7 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
 def average(members: Sequence[Member]) -> dict[str, Any]:
     """The record of an ensemble. One model is in memory at a time."""
     check(members)
+    results.code()  # asked now: see results.commit
     first = members[0].config
     device = choose_device(first)
     task = tasks.build(first, device)
@@ -154,14 +155,16 @@ def record(
 
 
 def file_name(record: dict[str, Any]) -> str:
-    """`ptb_large_naive_lstm_paper_10`; `_mc` behind it where every member was sampled, `_part_mc` where some were.
+    """`ptb_large_naive_lstm_paper_10`, then `mc` where every member was sampled or `part_mc` where some were.
 
-    What all members have beyond their defaults follows, so that no two ensembles share a file.
+    What all members have beyond their defaults follows, and their seeds: so ensembles of other models are other files.
     """
     sampled = ["mc"] if record["mc"] else ["part_mc"] if any(record["member_mc"]) else []
+    words = ["word_dropout"] if record["mc_word_dropout"] else []
     differs = MIXED if record["diff"] == MIXED else configs.named(record["diff"])
-    words = [*(record["choices"][group] for group in CHOICES), str(record["members"]), *sampled, differs]
-    return configs.as_file_name("_".join(filter(None, words)))
+    seeds = f"seeds={','.join(map(str, record['member_seeds']))}"
+    chosen = [*(record["choices"][group] for group in CHOICES), str(record["members"])]
+    return configs.as_file_name("_".join(filter(None, [*chosen, *sampled, *words, differs, seeds])))
 
 
 def _common(values: Sequence[Any]) -> Any:

@@ -75,6 +75,11 @@ def same(found: Tensor, wanted: Tensor) -> bool:
     if not (wanted.is_floating_point() or wanted.is_complex()):
         return torch.equal(found, wanted)
     largest = float(wanted.abs().nan_to_num(0, 0, 0).max()) if wanted.numel() else 0.0
-    reduced = wanted.is_cuda or torch.get_float32_matmul_precision() != "highest"
-    tolerance = max(torch.finfo(wanted.dtype).eps ** 0.5, REDUCED if reduced else 0.0)
+    tolerance = max(torch.finfo(wanted.dtype).eps ** 0.5, REDUCED if reduced(wanted) else 0.0)
     return torch.allclose(found, wanted, 0, tolerance * largest, equal_nan=True)
+
+
+def reduced(outputs: Tensor) -> bool:
+    """Whether products of float32 may be computed with fewer digits: TF32 on a GPU, bf16 on a CPU."""
+    tf32 = outputs.is_cuda and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+    return outputs.dtype == torch.float32 and (tf32 or torch.get_float32_matmul_precision() != "highest")

@@ -28,7 +28,7 @@ from varrnn.errors import UserError
 from varrnn.explain import USERS_MISTAKES, explain
 from varrnn.interrupt import Stopped
 from varrnn.schema import Config
-from varrnn.sweep_plan import one_folder, points, unfit
+from varrnn.sweep_plan import one_run, points, unfit
 
 STOP = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
@@ -54,13 +54,11 @@ class Sweep(Callback):
         """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
         if config.run_dir is not None:
             raise UserError(f"run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
-        if wrong := one_folder(config) or unfit(config):
+        if wrong := one_run(config) or unfit(config):
             raise UserError(wrong)
-        for left in (
-            folder / STOP,
-            *folder.glob("failed_*.json"),
-        ):  # by an earlier sweep, where hydra.sweep.dir is given
-            left.unlink(missing_ok=True)
+        left = [folder / STOP, *folder.glob("failed_*.json")]  # by an earlier sweep, where hydra.sweep.dir is given
+        for file in left:
+            file.unlink(missing_ok=True)
         wanted = config.hydra.launcher.get("n_jobs")
         if wanted is None:
             return

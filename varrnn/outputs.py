@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,8 +11,6 @@ from pathlib import Path
 from varrnn.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 ELSEWHERE = "choose another place"
 
 
@@ -53,12 +52,22 @@ def file(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
-    """A temporary name to write to; it becomes `path` only when everything is on the disk."""
+    """A temporary name to write to; it becomes `path` only when everything is on the disk.
+
+    A link stays one, and what is no file (/dev/stdout) is written directly.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with writing(path):
+            yield path
+        return
     temporary = path.with_name(f".{path.name}.part")
     try:
         yield temporary
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     except BaseException as error:
         with suppress(OSError):  # a disk that has become read-only

@@ -78,9 +78,9 @@ def mc_predict(
     the model returns a tuple, its first part is the output. ``apply`` acts on every output before it is averaged: for
     a classifier give the softmax, since the mean of probabilities is meant, not of logits. ``chunk`` samples are
     computed side by side, as more rows of the batch along ``batch_dim`` of the inputs (from the layers' ``batch_first``
-    if not given). The global random state stays as it was; another ``seed`` gives other samples, and so does another
-    ``chunk``, since the masks of a chunk are drawn together. Threads take turns, pass by pass; one that trains the same
-    model meanwhile would find it in eval.
+    if not given). The global random state stays as it was; another ``seed`` gives other samples, and so do another GPU
+    and another ``chunk``, since the masks of a chunk are drawn together. Threads take turns, pass by pass; one that
+    trains the same model meanwhile would find it in eval.
     """
     for name, value, lowest in (("samples", samples, 1), ("chunk", chunk, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:

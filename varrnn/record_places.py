@@ -67,12 +67,15 @@ def refuse_other(record: Record, path: Path) -> None:
 
 
 def first_difference(old: Record, new: Record) -> str:
-    """Where the curves of two records part, or "": a run that went on repeats every epoch of its shorter self."""
+    """Where the curves of two records part, or "": a run that went on repeats every epoch of its shorter self.
+
+    What one of them did not measure (MC is measured at a run's last epoch too) tells nothing.
+    """
     for row, epoch in enumerate(old.history["epoch"]):
-        for column, values in old.history.items():
-            here = new.history.get(column, [])[row : row + 1]
-            if column not in TIMES and here != [values[row]]:
-                return f"epoch {epoch}: {column} is {values[row]} there and {here[0] if here else 'missing'} here"
+        for column in (old.history.keys() & new.history.keys()) - set(TIMES):
+            there, here = (one.history[column][row] for one in (old, new))
+            if None not in (there, here) and there != here:
+                return f"epoch {epoch}: {column} is {there} there and {here} here"
     return ""
 
 

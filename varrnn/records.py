@@ -203,6 +203,9 @@ def load(folder: Path | str = RECORDS) -> Records:
     """Every record below a folder; a broken file is an error, not a silent gap."""
     if not Path(folder).is_dir() and Path(folder) != RECORDS:
         raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
+    for stray in Path(folder).rglob(f"*{MOVING}"):
+        hint = f"rename it to {stray.stem}_moved.json and repeat python scripts/publish.py --tidy"
+        raise UserError(f"{stray}: tidying was interrupted; {hint}")
     runs, ensembles, benchmarks = [], [], []
     for path in json_files(Path(folder)):
         content = _read(path)
@@ -220,10 +223,6 @@ def load(folder: Path | str = RECORDS) -> Records:
 
 def json_files(folder: Path) -> list[Path]:
     """Every JSON file below a folder of runs or records, but for what a sweep left beside its runs (.sweeps)."""
-    for stray in folder.rglob(f"*{MOVING}"):
-        raise UserError(
-            f"{stray}: tidying was interrupted; rename it to {stray.stem}.json, then publish.py --tidy again"
-        )
     files = sorted(folder.rglob("*.json"))
     return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 

@@ -86,8 +86,8 @@ def spelled(value: float) -> str:
 def commit() -> tuple[str | None, bool]:
     """The commit of the code that runs, and whether what computes differs from it; (None, False) outside a checkout.
 
-    Asked once: what is edited or committed later is not the code that this process has loaded. Tables, figures and the
-    README may differ: `make paper` rewrites them between runs.
+    Asked once, when a run begins: what is edited or committed later is not the code that this process has loaded.
+    Tables, figures and the README may differ: `make paper` rewrites them between runs.
     """
     root = Path(__file__).resolve().parent.parent
 

@@ -156,7 +156,7 @@ class RecurrentLayers(MaskedModule):
         """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
         found = {name: getattr(self, name) for name in self._names(index)}
         for (name, tensor), shape in zip(found.items(), self._shapes(index)):
-            if tuple(tensor.shape) != shape:
+            if not torch.jit.is_tracing() and tuple(tensor.shape) != shape:
                 raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
         return Weights(*(tensor.to(dtype) for tensor in found.values()))
 

@@ -4,13 +4,13 @@ import math
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from omegaconf import DictConfig
 
 from varrnn import config as configs
 from varrnn.schema import NOT_IDENTITY
 
-MANY = 10**6  # choices of a glob, which only Hydra can count
+MANY = 10**6  # points that only Hydra, or a sweeper of its plugins, can count
 
 
 def swept(config: DictConfig) -> list[Override]:
@@ -23,16 +23,21 @@ def swept(config: DictConfig) -> list[Override]:
 def points(config: DictConfig) -> int:
     """How many runs a sweep has."""
     words = swept(config)
-    return math.prod(MANY if isinstance(w.value(), Glob) else len(list(w.sweep_string_iterator())) for w in words)
+    return math.prod(
+        MANY if isinstance(w.value(), Glob | IntervalSweep) else len(list(w.sweep_string_iterator())) for w in words
+    )
 
 
-def one_folder(config: DictConfig) -> str | None:
+def one_run(config: DictConfig) -> str | None:
     """Why the points of a sweep would be one run: what they differ in does not tell runs apart."""
     for key in (word.key_or_group for word in swept(config)):
-        if key == configs.HORIZON or any(key == name or key.startswith(f"{name}.") for name in NOT_IDENTITY):
-            return (
-                f"{key}: its values would share one run's folder; start them one after the other, each with a run_dir="
-            )
+        if key in ("runs_root", "run_dir"):
+            return f"{key}: one run in several places is no sweep; give one folder"
+        if key == configs.HORIZON:
+            return f"{key}: a longer run is a shorter one that goes on; start each with a run_dir= of its own"
+        own_file = key == "task.path" and config.task.get("reviews") == "csv"  # other reviews are another run
+        if not own_file and any(key == name or key.startswith(f"{name}.") for name in NOT_IDENTITY):
+            return f"{key}: its values belong to one and the same run; start them one after the other, without -m"
     return None
 
 

@@ -1,6 +1,6 @@
 """What a model does not know, from samples of MC dropout (the paper's future work; Gal & Ghahramani, 2015).
 
-Everything is kept as running sums: samples are added one by one, or many at once, and then forgotten.
+Everything is kept as running sums: samples are added one by one, or many at once, and then forgotten, graphs included.
 """
 
 import math
