@@ -6,13 +6,12 @@ be repeated until all is done. Further words KEY=VALUE are passed on to run.py, 
 """
 
 import argparse
-import runpy
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from varrnn.artefact import Artefact, unique
+from varrnn.artefact import Artefact, experiment, names, unique
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.interrupt import carried_out
@@ -53,10 +52,9 @@ def numbers(text: str) -> list[int]:
 
 def artefact(name: str) -> Artefact:
     """The table or figure of that name."""
-    names = sorted(file.stem for file in (ROOT / "experiments").glob("[!_]*.py"))
-    if name not in names:
-        raise UserError(f"{name}: no such table or figure; allowed are {', '.join(names)}")
-    return runpy.run_path(str(ROOT / "experiments" / f"{name}.py"))["ARTEFACT"]
+    if name not in names():
+        raise UserError(f"{name}: no such table or figure; allowed are {', '.join(names())}")
+    return experiment(name).ARTEFACT
 
 
 def missing(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:

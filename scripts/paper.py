@@ -4,14 +4,12 @@
 """
 
 import argparse
-import importlib.util
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
 
 from varrnn import outputs
-from varrnn.artefact import RESULTS
+from varrnn.artefact import RESULTS, experiment, names
 from varrnn.claims import judge_all
 from varrnn.claims.report import write as write_claims
 from varrnn.errors import UserError
@@ -20,28 +18,12 @@ from varrnn.marked import begin, replaced
 from varrnn.readme_block import PART, block
 from varrnn.records import RECORDS, ROOT, Records, load
 
-EXPERIMENTS = ROOT / "experiments"
 TEXTS = (".md", ".tex", ".csv")
-
-
-def experiments() -> list[ModuleType]:
-    """Every file of experiments/, figures in the order of their numbers."""
-    paths = sorted(EXPERIMENTS.glob("*.py"), key=lambda path: (len(path.stem), path.stem))
-    return [load_file(path) for path in paths]
-
-
-def load_file(path: Path) -> ModuleType:
-    """A file as a module, without making its folder importable."""
-    spec = importlib.util.spec_from_file_location(f"experiments.{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def regenerate(records: Records, results: Path, readme: Path, figures: bool = True) -> list[Path]:
     """Write everything; returns the files."""
-    modules = experiments()
+    modules = [experiment(name) for name in names()]
     written = []
     for module in modules:
         if figures or any(hasattr(module, name) for name in ("table", "tables")):

@@ -1,21 +1,19 @@
 """experiments/: every artefact of the paper has a file, lists its runs, and draws with and without records."""
 
 import ast
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.artefact import main, unique
+from varrnn.artefact import experiment, main, names, unique
 from varrnn.claims import CLAIMS
 from varrnn.identity import identify
 from varrnn.records import Records, load
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "experiments"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+NAMES = names()
 DRAWN_IN_FULL = (
     "table1",
     "sentiment",
@@ -27,14 +25,6 @@ DRAWN_IN_FULL = (
     "figure13",
     "learning_curves",
 )
-
-
-def experiment(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"experiments.{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

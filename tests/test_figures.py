@@ -1,12 +1,11 @@
 """What a figure's titles and labels say is what its curves are."""
 
 import re
-import runpy
 
 import pytest
-from small_runs import ROOT
 
 from varrnn import plots
+from varrnn.artefact import experiment
 from varrnn.identity import identify
 from varrnn.records import Records
 from varrnn.style import VARIANTS
@@ -20,7 +19,7 @@ CURVES = {3: 3, 4: 4, 5: 6, 6: 4, 7: 4, 8: 6, 9: 4, 10: 3, 11: 2, 12: 8, 13: 3, 
 def test_curves_are_what_they_are_called(number, monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(plots, "draw", lambda axes, records, curves, of: seen.append((axes, curves, of)))
-    runpy.run_path(str(ROOT / "experiments" / f"figure{number}.py"))["ARTEFACT"].draw(Records(), tmp_path)
+    experiment(f"figure{number}").ARTEFACT.draw(Records(), tmp_path)
     assert len(seen) == PANELS[number] and len(seen[0][1]) == CURVES[number]
     for axes, curves, of in seen:
         title = axes.get_title()

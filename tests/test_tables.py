@@ -1,14 +1,14 @@
 """Tables: the three formats, full, partial and empty evidence, and that what is committed is what the records give."""
 
 import csv
-import importlib.util
 import io
+import runpy
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import synthetic_records as synthetic
 
+from varrnn.artefact import experiment, names
 from varrnn.claims import judge_all
 from varrnn.errors import UserError
 from varrnn.marked import begin, end, replaced
@@ -18,14 +18,6 @@ from varrnn.records import Group, Records, load
 from varrnn.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def script(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(table: Table) -> dict[str, dict[str, list[str]]]:
@@ -54,14 +46,14 @@ def test_mc_cells_count_the_runs_that_have_mc_and_leave_the_ablation_out(records
     contents[2]["mc"] = {"samples": 1000, "word_dropout": True}
     records = records_of(contents)
     assert mc_cell(records.group(run)) == "78.6 (n=1)"
-    medium, _ = script("experiments/table1.py").tables(records)
+    medium, _ = experiment("table1").tables(records)
     plain, mc = (rows(medium)[f"Variational (untied weights{kind})"] for kind in ("", ", MC"))
     assert (plain["n"], mc["n"], mc["test, ours"]) == (["3"], ["1"], ["78.6"])
     assert mc["difference"][-1].strip("+-") == "0.0"
 
 
 def test_table1_with_the_papers_numbers(records_of) -> None:
-    table1 = script("experiments/table1.py")
+    table1 = experiment("table1")
     medium, large = table1.tables(records_of(synthetic.table1_records("medium")))
     row = rows(medium)["Variational (untied weights)"]
     assert row["valid, ours"] == ["81.9 ± 0.1"] and [cell.strip("+-") for cell in row["difference"]] == ["0.0", "0.0"]
@@ -75,14 +67,14 @@ def test_table1_with_the_papers_numbers(records_of) -> None:
 def test_table1_counts_unstable_runs(records_of) -> None:
     contents = synthetic.table1_records("medium")
     contents = [c | {"status": "unstable", "metrics": {}} if c["seed"] == 2 else c for c in contents]
-    medium = script("experiments/table1.py").tables(records_of(contents))[0]
+    medium = experiment("table1").tables(records_of(contents))[0]
     assert rows(medium)["Moon et al."]["n"] == ["2 (1 unstable)"]
 
 
 def test_mc_with_few_samples_says_so(records_of) -> None:
     contents = [synthetic.language_run(language_model("medium", "variational_tied"), 1, 82.0, 80.0, 79.0)]
     contents[0]["metrics"]["mc_samples"] = 50
-    medium = script("experiments/table1.py").tables(records_of(contents))[0]
+    medium = experiment("table1").tables(records_of(contents))[0]
     assert rows(medium)["Variational (tied weights, MC)"]["test, ours"] == ["79.0 (50 samples)"]
 
 
@@ -93,20 +85,20 @@ def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
         synthetic.language_run(run, 1, 96.0, 94.0, 93.0, 22),
     ]
     records = records_of(contents)
-    row = rows(script("experiments/table_small.py").table(records))["Variational (untied)"]
+    row = rows(experiment("table_small").table(records))["Variational (untied)"]
     assert (
         row["rates"] == ["p_E=0.05 p_W=0.15 p_U=0.05 p_y=0.15"] and row["test"] == ["94.0"] and row["epochs"] == ["22"]
     )
-    table = script("experiments/table_small.py").table(records)
+    table = experiment("table_small").table(records)
     assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
     assert rows(table)["Naive dropout"]["valid"] == ["not run"]
     assert row["grid"] == ["2 of 4"] and rows(table)["Naive dropout"]["grid"] == ["0 of 3"]
-    grid = script("experiments/table_grid.py").table(records)
+    grid = experiment("table_grid").table(records)
     assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
 
 
 def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
-    selection = script("experiments/table_selection.py")
+    selection = experiment("table_selection")
     contents = []
     first, second, third, *_ = selection.grid()
     lucky = (first, 2, 0.11)  # a seed that the others do not have
@@ -132,13 +124,13 @@ def test_ensemble_table(records_of) -> None:
         synthetic.ensemble("large", "variational_untied", 10, 68.9),
         synthetic.ensemble("small", "naive", 3, 95.0),
     ]
-    table = script("experiments/ensemble.py").table(records_of(contents))
+    table = experiment("ensemble").table(records_of(contents))
     assert ["large", "10", "68.7", "68.9", "69.5", "not run"] in [list(row) for row in table.rows]
     assert ["small", "3", DASH, DASH, DASH, "95.0"] in [list(row) for row in table.rows]
 
 
 def test_speed_table() -> None:
-    speed = script("experiments/speed.py")
+    speed = experiment("speed")
     table = speed.table(Records(benchmarks=(synthetic.benchmark(),)))
     assert ["**untied / tied, ours**", "**0.99**", "**0.99**"] in [list(row) for row in table.rows]
     assert ["untied / tied, paper", "0.57", "0.67"] in [list(row) for row in table.rows]
@@ -153,9 +145,8 @@ def test_cells() -> None:
 
 
 def test_readme_block(records_of) -> None:
-    paper = script("scripts/paper.py")
     records = records_of([*synthetic.table1_records("medium"), synthetic.benchmark()])
-    modules = {module.ARTEFACT.name: module for module in paper.experiments()}
+    modules = {name: experiment(name) for name in names()}
     text = block(modules, records, judge_all(records))
     assert "| Variational (tied weights) | 81.8 ± 0.2 | 81.8 ± 0.1 |" in text and "Words per second" in text
     assert "python experiments/figure3.py --missing" in text and "figure3.png" not in text
@@ -173,6 +164,6 @@ def test_readme_markers() -> None:
 
 
 def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:
-    paper = script("scripts/paper.py")
-    stale = [str(path.relative_to(ROOT)) for path in paper.differing(load())]
+    differing = runpy.run_path(str(ROOT / "scripts" / "paper.py"))["differing"]
+    stale = [str(path.relative_to(ROOT)) for path in differing(load())]
     assert not stale, f"run `make paper`: {', '.join(stale)}"

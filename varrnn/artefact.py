@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from varrnn import outputs
 from varrnn.errors import UserError
@@ -15,7 +17,7 @@ from varrnn.identity import identify
 from varrnn.paper_runs import SEEDS, Run, command
 from varrnn.records import RECORDS, ROOT, Records, load
 
-RESULTS = ROOT / "results"
+RESULTS, EXPERIMENTS = ROOT / "results", ROOT / "experiments"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,20 @@ class Artefact:
         runs = unique(self.runs)
         seeds = {run: self.seeds if records is None else records.missing(run, self.seeds) for run in runs}
         return [command(run, [seed]) for run in runs for seed in seeds[run]] + list(self.more)
+
+
+def names() -> list[str]:
+    """The files of experiments/, figures in the order of their numbers."""
+    return sorted((path.stem for path in EXPERIMENTS.glob("*.py")), key=lambda name: (len(name), name))
+
+
+def experiment(name: str) -> ModuleType:
+    """A file of experiments/ as a module, without making its folder importable."""
+    spec = importlib.util.spec_from_file_location(f"experiments.{name}", EXPERIMENTS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def unique(runs: Iterable[Run]) -> list[Run]:
