@@ -13,6 +13,7 @@ import pandas as pd
 from varrnn import config, outputs, runs
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
+from varrnn.schema import LanguageModel
 from varrnn.style import VARIANTS
 
 MODELS = ("none", "naive", "variational_untied")
@@ -27,7 +28,7 @@ def main() -> None:
     for key in ("model", "run_dir"):
         if any(override.split("=")[0] == key for override in arguments.overrides):
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
-    if not hasattr(config.compose(arguments.overrides).task, "corpus"):
+    if not isinstance(config.compose(arguments.overrides).task, LanguageModel):
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
     outputs.folder(arguments.out)
     started = time.monotonic()

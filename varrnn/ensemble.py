@@ -16,7 +16,7 @@ from varrnn.errors import UserError
 from varrnn.evaluate import log_probabilities, safe_exp
 from varrnn.interrupt import Interrupts
 from varrnn.progress import Bar
-from varrnn.schema import CHOICES, Config
+from varrnn.schema import CHOICES, Config, LanguageModel
 from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
 from varrnn.version import SCHEMA
 
@@ -51,7 +51,7 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
     config = configs.load_run(folder, overrides)
     summary = results.finished(folder)
-    if not hasattr(config.task, "corpus"):
+    if not isinstance(config.task, LanguageModel):
         raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
     if mc and config.model.drops and not config.mc.samples:
         raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); say how many samples: mc.samples=1000")

@@ -51,7 +51,8 @@ def note(folder: Path, error: Exception) -> None:
 
 
 def _run(config: Config, folder: Path) -> dict[str, Any]:
-    place, _ = device.choose_device(config), results.code()  # asked now: see results.commit
+    results.code()  # asked now: see results.commit
+    place = device.choose_device(config)
     begun = any((folder / name).is_file() for name in (CHECKPOINT, results.SUMMARY))
     if begun and (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
