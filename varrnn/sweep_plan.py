@@ -8,7 +8,6 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from omegaconf import DictConfig
 
 from varrnn import config as configs
-from varrnn.schema import NOT_IDENTITY
 
 MANY = 10**6  # points that only Hydra, or a sweeper of its plugins, can count
 
@@ -36,7 +35,7 @@ def one_run(config: DictConfig) -> str | None:
         if key == configs.HORIZON:
             return f"{key}: a longer run is a shorter one that goes on; start each with a run_dir= of its own"
         own_file = key == "task.path" and config.task.get("reviews") == "csv"  # other reviews are another run
-        if not own_file and any(key == name or key.startswith(f"{name}.") for name in NOT_IDENTITY):
+        if not own_file and not configs.identity({key: None}):
             return f"{key}: its values belong to one and the same run; start them one after the other, without -m"
     return None
 

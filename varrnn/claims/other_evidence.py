@@ -117,14 +117,15 @@ def loop_speed(records: Records) -> Verdict:
 
 def our_speed(records: Records) -> Verdict:
     """C22's companion: with one kernel for all gates untied is as fast as tied."""
-    found = {size: untied_to_tied(speed) for size, speed in speeds(latest(records)).items()}
+    benchmark = latest(records)
+    found = {size: untied_to_tied(speed) for size, speed in speeds(benchmark).items()}
     ratios = {size: ratio for size, ratio in found.items() if ratio is not None}
     if not ratios:
         how = "python scripts/benchmark.py --record"
         return Verdict(NOT_RUN, commands=(how,))
     agrees = all(ratio >= 0.95 for ratio in ratios.values())
     text = "untied / tied: " + ", ".join(f"{size} {ratio:.3f}" for size, ratio in ratios.items())
-    others = {size: untied_to_tied(latest(records).get(size) or {}) for size in ("small", "sentiment")}
+    others = {size: untied_to_tied(benchmark.get(size) or {}) for size in ("small", "sentiment")}
     beside = ", ".join(f"{size} {ratio:.3f}" for size, ratio in others.items() if ratio is not None)
     return Verdict(
         INDICATIVE, agrees, f"{text} (paper 0.57 and 0.67)" + (f"; not judged: {beside}" if beside else ""), 1

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from varrnn.data.files import sha256_of
+
 Arrays = dict[str, np.ndarray]
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
@@ -41,7 +43,7 @@ def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) ->
 def code() -> str:
     """A hash of everything that prepares data: what older code has made is not taken for today's."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    return sha256_of(b"".join(source.read_bytes() for source in sources))[:12]
 
 
 def places(beside: Path | None) -> Iterator[Path]:
