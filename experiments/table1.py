@@ -25,11 +25,11 @@ COLUMNS = (
     "hardware",
 )
 NOTE = """\
-Mean ± standard deviation over n seeds. "valid, ours" is computed the authors' way (their code divides by a \
-count that is too large, which lowers every validation perplexity by about 1.5 %), so that it can stand beside the \
-paper's; "true" is the exact one. "corrected": the authors' later readme, after a fault in the word-type dropout was \
-mended. MC: 1000 samples. Words per second include validation, as in the authors' log. The paper's row of Zaremba \
-et al. is copied from their article. "unstable" counts discarded runs."""
+Mean ± standard deviation over n seeds. "valid, ours" is computed the authors' way (their code divides by a count that \
+is too large, which lowers every validation perplexity that it prints by about 1.5 %; Zaremba et al.'s may be exact), \
+so that it can stand beside the paper's; "true" is the exact one. "corrected": the authors' later readme, after a \
+fault in the word-type dropout was mended. MC: 1000 samples. Words per second include validation, as in the authors' \
+log. The paper's row of Zaremba et al. is copied from their article. "unstable" counts discarded runs."""
 
 
 def row_cells(records: Records, size: str, row: Row) -> list[str]:

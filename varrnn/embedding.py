@@ -1,4 +1,4 @@
-"""Section 4.1 of the paper: dropping word types, not word tokens."""
+"""Section 4.2 of the paper: dropping word types, not word tokens."""
 
 import torch
 import torch.nn.functional as F
@@ -98,7 +98,7 @@ def check_axes(words: Tensor) -> None:
 def share_over_types(draws: Tensor, words: Tensor, dim: int) -> Tensor:
     """Give every occurrence of a word in its row the draw of one of them.
 
-    At most T of the V words occur, so T draws are enough (section 4.1). Sorting finds equal words with static shapes;
+    At most T of the V words occur, so T draws are enough (section 4.2). Sorting finds equal words with static shapes;
     ``unique`` would make a GPU wait.
     """
     if words.numel() == 0:

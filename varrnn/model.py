@@ -79,7 +79,7 @@ class SequenceModel(MaskedModule):
         return ModelMasks(word_mask, layers, self._output_mask(1 if self.last_only else steps, batch, generator))
 
     def sample_word_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Which words (T, B) are dropped: word types of each sequence (section 4.1), or tokens."""
+        """Which words (T, B) are dropped: word types of each sequence (section 4.2), or tokens."""
         return self.embedding.sample_mask(words, generator)
 
     def sample_text_masks(

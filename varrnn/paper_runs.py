@@ -48,15 +48,15 @@ def sentiment(model: str, cell: str = "lstm", steps: int = 200, protocol: str = 
 def swept(p_E: float, p_U: float, weight_decay: float = 1e-6, **others: object) -> Run:
     """A Variational LSTM of figures 4 to 9 and 15.
 
-    Differs: the paper gives neither p_W, p_y nor the weight decay of these figures; they are the defaults of the
-    authors' scripts, .5, .5 and 1e-6.
+    Differs: the paper gives neither p_W, p_y nor the weight decay of figures 4 to 9 and 15, nor p_E and p_U of figures
+    6 and 7; they are the defaults of the authors' scripts, .5 and 1e-6.
     """
     rates = {"p_E": p_E, "p_U": p_U, "p_W": 0.5, "p_y": 0.5, "weight_decay": weight_decay}
     return sentiment("variational_untied", **rates, **others)  # type: ignore[arg-type]
 
 
 def gru_grid() -> dict[tuple[float, float], Run]:
-    """The Variational GRU configurations of figure 10: the grid of the appendix, (p, weight decay) -> run."""
+    """Figure 10's Variational GRUs, (p, weight decay) -> run: the appendix's grid, and 1e-3 which it calls optimal."""
     return {(p, decay): grid_point("gru", p, decay) for p in (0.25, 0.5) for decay in WEIGHT_DECAYS}
 
 

@@ -60,7 +60,10 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
         return []
     rows = [row for row in table.rows if "not run" not in row]
     shown = columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
-    link = "[results/tables/small.md](results/tables/small.md), grid in [small_grid.md](results/tables/small_grid.md)"
+    link = (
+        "The standard model: Zaremba et al.'s recipe, at its best validation epoch. All columns and how to read them: "
+        "[results/tables/small.md](results/tables/small.md), grid in [small_grid.md](results/tables/small_grid.md)"
+    )
     picture = "![Learning curves at size small](results/figures/learning_curves.png)"
     return [
         "**Penn Treebank, size small** (200 units, ours; published results of that size below):",

@@ -72,7 +72,7 @@ def first_difference(old: Record, new: Record) -> str:
     What one of them did not measure (MC is measured at a run's last epoch too) tells nothing.
     """
     for row, epoch in enumerate(old.history["epoch"]):
-        for column in (old.history.keys() & new.history.keys()) - set(TIMES):
+        for column in (name for name in old.history if name in new.history and name not in TIMES):
             there, here = (one.history[column][row] for one in (old, new))
             if None not in (there, here) and there != here:
                 return f"epoch {epoch}: {column} is {there} there and {here} here"

@@ -1,8 +1,9 @@
 """What a claim is, and how records turn into a verdict on it.
 
-Rules were written before the results were known. A verdict is one of
+Rules were written before the runs that they judge. A verdict is one of
 reproduced / not reproduced  enough seeds (and epochs) for the rule to decide;
-indicative                   the rule was applied, but to one seed (sentiment: fewer than three);
+indicative                   the rule was applied, but to one seed (sentiment: fewer than three), or it agrees on models
+                             that learnt nothing;
 short horizon                sentiment only: fewer than 100 epochs;
 not run                      a needed record is missing; the commands that would decide it are given.
 At size small a claim of the paper is never decided: its analogue "agrees" or "disagrees", beside the verdict.
@@ -66,7 +67,8 @@ class Verdict:
     def words(self) -> str:
         """The verdict as it stands in a table: "indicative: agrees"; a caution belongs to it wherever it is shown."""
         answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
-        return f"{self.status}{answer}" + (f" ({self.caution})" if self.caution else "")
+        horizon = f" ({self.epochs} epochs)" if self.status == SHORT else ""
+        return f"{self.status}{horizon}{answer}" + (f" ({self.caution})" if self.caution else "")
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,10 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
         return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
     n = _seeds(outcome, groups)
     epochs = min(group.epochs for group in groups.values())
-    status = _status(claim, outcome, n, epochs)
+    caution = unlearned(groups)
+    status = _status(claim, outcome, n, epochs, caution)
     more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
-    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, caution=unlearned(groups))
+    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, caution=caution)
 
 
 def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
@@ -121,10 +124,10 @@ def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
     return outcome.n if outcome.n is not None else min(map(len, groups.values()))
 
 
-def _status(claim: Claim, outcome: Outcome, n: int, epochs: int) -> str:
+def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, caution: str) -> str:
     if epochs < claim.epochs:
         return SHORT
-    if n < claim.seeds:
+    if n < claim.seeds or (outcome.agrees and caution):  # models that learnt nothing are equal to each other
         return INDICATIVE
     return REPRODUCED if outcome.agrees else NOT_REPRODUCED
 

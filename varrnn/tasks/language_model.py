@@ -77,6 +77,8 @@ class LanguageModelTask:
         """Summed over time, averaged over the batch, as the authors' code does: T times the mean per word.
 
         New masks for every window and row; the state is carried over from the window before, masks changing under it.
+        Differs: the theory starts every sequence from h_0 = 0; a window starts from the last state, as in the authors'
+        code.
         Differs: the first window of an epoch starts from zeros; the authors' code starts it from the last validation
         state, by an oversight that changes nothing measurable.
         """

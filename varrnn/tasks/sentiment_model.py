@@ -47,7 +47,7 @@ class SentimentModel(SequenceModel):
         return self._scale(masks)
 
     def sample_word_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Word types of each sequence (section 4.1), or of the whole minibatch."""
+        """Word types of each sequence (section 4.2), or of the whole minibatch."""
         if self.shared_words:
             return self._shared_word_mask(words, 1, generator)
         return super().sample_word_mask(words, generator)
