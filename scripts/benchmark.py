@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three rounds per size: a look, not a measurement")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="auto", help="auto (the GPU where there is one), cpu, cuda or cuda:N")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for one thread on a busy machine")
     return parser.parse_args()
 
@@ -57,11 +57,15 @@ class Timer:
         self.clock, self.device, self.limit, self.rounds = CLOCKS[clock], device, limit, rounds
 
     def seconds(self, step: speed.Step) -> float:
+        self.wait()
         start = self.clock()
         step()
+        self.wait()
+        return self.clock() - start
+
+    def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return self.clock() - start
 
     def interleaved(self, steps: dict[str, speed.Step], share: float = 1.0) -> dict[str, list[float]]:
         """Durations by candidate, one of each per round, after one round to warm up."""

@@ -16,7 +16,16 @@ from varrnn.tasks.language_model import LanguageModelTask
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
 FILES = ("task=text", "task.train=a", "task.valid=b", "task.test=c")  # short: they are part of the folder's name
-TINY = (*FILES, "size.units=8", "size.layers=1", "optim.epochs=2", "task.steps=5", "task.batch_size=4", "threads=1")
+TINY = (
+    *FILES,
+    "size.units=8",
+    "size.layers=1",
+    "optim.epochs=2",
+    "task.steps=5",
+    "task.batch_size=4",
+    "threads=1",
+    "device=cpu",
+)
 
 
 def write_texts(folder: Path) -> None:
@@ -45,7 +54,7 @@ def learnable_texts(folder: Path) -> list[str]:
         file.write_text("\n".join(text) + "\n", encoding="utf-8")
         overrides.append(f"task.{split}={file}")
     sizes = ["size.units=8", "size.layers=2", "task.steps=10", "task.batch_size=5", "optim.epochs=2", "mc.samples=4"]
-    return [*overrides, *sizes, "threads=1", "progress=false"]
+    return [*overrides, *sizes, "threads=1", "device=cpu", "progress=false"]
 
 
 def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, config.Config]:

@@ -26,3 +26,26 @@ def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
     first = said.split("\n")[0] or "nothing"
     assert f"(torch says: {first}); {hint} and start the same command again" in str(told.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
+)
+def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
+    """Nobody is told to remove a good checkpoint, or to look for another disk."""
+
+    def refuse(*_, **__):
+        raise error
+
+    with pytest.raises(type(error)), checkpoint.readable(tmp_path / "checkpoint.pt"):
+        refuse()
+    monkeypatch.setattr(torch, "save", refuse)
+    with pytest.raises(type(error)):
+        checkpoint.save({}, tmp_path / "checkpoint.pt")
+
+
+def test_tensors_of_a_tree_are_moved():
+    tree = {"state": ((torch.ones(1), [torch.zeros(2)]),), "epoch": 3, "curve": {5: torch.ones(())}}
+    there = checkpoint.moved(tree, torch.device("meta"))
+    assert there["state"][0][0].is_meta and there["state"][0][1][0].is_meta and there["curve"][5].is_meta
+    assert there["epoch"] == 3 and type(there["state"]) is tuple

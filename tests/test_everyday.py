@@ -9,7 +9,8 @@ import torch
 from conftest import VARIANTS
 from torch import nn
 
-from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
+from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, dropout, mc_dropout
+from varrnn.kernels import native
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
@@ -109,6 +110,31 @@ def test_autocast(make):
     out.float().sum().backward()
     assert x.grad.dtype == torch.float32
     assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    "make", [VariationalLSTM, VariationalGRU]
+)  # the kernels that have a backward pass of their own
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
+    """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
+    monkeypatch.setattr(native, "usable", lambda *_: False)
+    layer = make(I, H, dropout=Dropout.variational(p_W=0.3, p_U=0.2, tied=tied))
+    x, masks = torch.randn(9, 300, I), layer.sample_masks(300)
+
+    def gradients(autocast: bool) -> list[torch.Tensor]:
+        out = layer(x, masks=masks)[0].square().sum()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            return list(torch.autograd.grad(out, list(layer.parameters())))
+
+    for found, wanted in zip(gradients(True), gradients(False)):
+        assert torch.equal(found, wanted)
+
+
+def test_no_dropout_stays_no_multiplication_under_autocast():
+    z = dropout.cast(dropout.ones(), torch.bfloat16)
+    assert z.dtype == torch.bfloat16 and dropout.is_ones(z)
+    assert not dropout.is_ones(dropout.cast(torch.ones(1, 1, 1, 1), torch.bfloat16))
 
 
 @every_layer

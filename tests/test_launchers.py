@@ -37,7 +37,7 @@ def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
     assert len(list((tmp_path / "runs").rglob("error.txt"))) == 2
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b", "c", "runs"]  # Hydra leaves nothing else
     if launcher == "joblib":  # cores divided by processes
-        assert {one["hardware"]["threads"] for one in summaries(tmp_path)} == {1}
+        assert {(one["hardware"]["threads"], one["config"]["threads"]) for one in summaries(tmp_path)} == {(1, 0)}
 
 
 def started(*words, folder):
@@ -203,33 +203,41 @@ def hydra(launcher, number=0, n_jobs=0):
 
 def test_threads_are_divided(tmp_path, monkeypatch):
     made = config.Config()
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: taken.append(count))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(multirun, "cores", lambda: 8)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
     cases = {("basic", 0): 0, ("joblib", 0): 1, ("joblib", 2): 4, ("joblib", 16): 1, ("joblib", -1): 1}
     for (launcher, n_jobs), threads in [*cases.items(), (("submitit_slurm", 0), 3)]:
-        with multirun.share(made, hydra(launcher, n_jobs=n_jobs), tmp_path) as mine:
-            assert (mine.threads, mine.device) == (threads, "auto"), (launcher, n_jobs)
-    with multirun.share(config.Config(threads=5), hydra("joblib"), tmp_path) as mine:
-        assert mine.threads == 5
+        taken = []
+        with multirun.share(made, hydra(launcher, n_jobs=n_jobs), tmp_path):
+            assert taken == [threads] * bool(threads), (launcher, n_jobs)
+    taken = []
+    with multirun.share(config.Config(threads=5), hydra("joblib"), tmp_path):
+        assert taken == []  # which the run takes itself
 
 
 def test_one_gpu_each(tmp_path, monkeypatch):
+    """The process takes a GPU; the config, which later evaluations repeat elsewhere, does not name it."""
+    taken = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: taken.append(gpu))
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert multirun.side_by_side("auto") == multirun.cores()  # a driver that torch cannot use
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert multirun.side_by_side("auto") == 2
-    with multirun.share(config.Config(), hydra("joblib", 0), tmp_path) as first:
-        with multirun.share(config.Config(device="cuda"), hydra("joblib", 1), tmp_path) as second:
-            assert (first.device, second.device) == ("cuda:0", "cuda:1")
+    with multirun.share(config.Config(), hydra("joblib", 0), tmp_path):
+        with multirun.share(config.Config(device="cuda"), hydra("joblib", 1), tmp_path):
+            assert taken == [0, 1]
         # the second has ended, so its GPU is free
-        with multirun.share(config.Config(), hydra("joblib", 2), tmp_path) as third:
-            assert third.device == "cuda:1"
-            with multirun.share(config.Config(), hydra("joblib", 3), tmp_path) as fourth:
-                assert fourth.device == "cuda:1"  # all taken: 3 modulo 2
+        third, fourth = (multirun.share(config.Config(), hydra("joblib", number), tmp_path) for number in (2, 3))
+        with third, fourth:
+            assert taken == [0, 1, 1, 1]  # all taken: 3 modulo 2
     for given, launcher in itertools.product(("cpu", "cuda:1"), ("joblib", "basic")):
-        with multirun.share(config.Config(device=given), hydra(launcher), tmp_path) as mine:
-            assert mine.device == given
-    with multirun.share(config.Config(), hydra("submitit_slurm"), tmp_path) as mine:
-        assert mine.device == "auto"  # Slurm hands out its own GPUs
+        with multirun.share(config.Config(device=given), hydra(launcher), tmp_path):
+            assert len(taken) == 4
+    with multirun.share(config.Config(), hydra("submitit_slurm"), tmp_path):
+        assert len(taken) == 4  # Slurm hands out its own GPUs
 
 
 def test_a_fault_of_ours_leaves_its_traceback(tmp_path):

@@ -138,3 +138,17 @@ def test_the_standard_error_is_about_the_spread_of_repetitions():
     values, errors = zip(*results)
     spread = torch.tensor(values).std().item()
     assert 0.4 < (sum(errors) / len(errors)) / spread < 2.5
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "device", "expected"),
+    [
+        ((0, 0), 10_000, "cpu", (100, 256)),
+        ((0, 0), 10_000, "cuda", (1000, 2048)),
+        ((0, 0), 10**7, "cuda", (53, 2048)),
+        ((0, 1), 10**7, "cpu", (1, 1)),
+        ((7, 5), 10**7, "cuda", (7, 5)),
+    ],
+)
+def test_what_suits_the_device_and_the_vocabulary(asked, words, device, expected):
+    assert mc.room(*asked, words, torch.device(device)) == expected

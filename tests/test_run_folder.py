@@ -8,7 +8,7 @@ import torch
 from small_runs import make_run
 
 from varrnn import checkpoint, config, ensemble, publish, results, runs, sweeps
-from varrnn.device import choose_device
+from varrnn.device import choose_device, runs_on
 from varrnn.errors import UserError
 from varrnn.train import Trainer
 from varrnn.unfinished import unfinished_runs
@@ -126,7 +126,29 @@ def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs, counted from cuda:0"):
         choose_device(config.compose([*tiny, "device=cuda:2"]))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "V100")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_70", "sm_80"])
     assert choose_device(config.compose([*tiny, "device=cuda:1"])) == torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "compute_120"])
+    with pytest.raises(UserError, match="device=cuda:1: this build of torch has no code for the V100; install one"):
+        choose_device(config.compose([*tiny, "device=cuda:1"]))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "builds", "served"),
+    [
+        ((8, 6), ["sm_80"], True),
+        ((8, 0), ["sm_86"], False),
+        ((9, 0), ["sm_80"], False),
+        ((9, 0), ["sm_90a"], True),
+        ((12, 0), ["sm_80", "compute_90"], True),
+        ((7, 0), ["compute_75"], False),
+        ((7, 0), [], True),
+    ],
+)
+def test_which_gpus_a_build_of_torch_serves(gpu, builds, served):
+    assert runs_on(gpu, builds) == served
 
 
 def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):

@@ -18,7 +18,7 @@ PYTHON = [ROOT / "run.py", *sorted(file for folder in FOLDERS for file in (ROOT 
 
 # From the ground up: a module may import what stands before it in this list, never what stands after it.
 ORDER = (
-    *("errors", "version", "outputs", "marked", "schema", "record_shape", "seeds", "allocator", "interrupt"),
+    *("errors", "version", "outputs", "marked", "schema", "device", "record_shape", "seeds", "allocator", "interrupt"),
     *(
         "followed",
         "dropout",
@@ -42,7 +42,6 @@ ORDER = (
         "train",
         "checks",
         "config",
-        "device",
         "runs",
         "ensemble",
         "explain",

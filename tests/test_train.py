@@ -7,12 +7,12 @@ import time
 import pytest
 from omegaconf import OmegaConf
 
-from varrnn import config, progress, runs, sweep_plan
+from varrnn import checkpoint, config, progress, runs, sweep_plan
 from varrnn.errors import UserError
 from varrnn.interrupt import Interrupts, Stopped
 from varrnn.progress import Bar
 from varrnn.tasks.language_model import LanguageModelTask
-from varrnn.train import Trainer
+from varrnn.train import CHECKPOINT, Trainer
 
 
 def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
@@ -73,3 +73,34 @@ def test_checkpoints_are_due_every_few_minutes(monkeypatch):
 def test_the_runs_of_a_sweep_are_counted(words, count):
     made = OmegaConf.create({"hydra": {"sweeper": {"params": {"c": "range(1,3)"}}, "overrides": {"task": words}}})
     assert sweep_plan.points(made) == count
+
+
+def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny):
+    made = config.compose([*tiny, "mc.samples=0"])
+    runs.run(made)
+    file = config.run_dir(made) / CHECKPOINT
+    saved = checkpoint.load(file)
+    checkpoint.save({key: value for key, value in saved.items() if key != "place"}, file)
+    with pytest.raises(UserError, match="not a checkpoint of this run, or damaged"):
+        runs.run(config.compose([*tiny, "mc.samples=0", "optim.epochs=3"]))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("variant", ["naive", "moon_emb", "variational_tied", "variational_untied"])
+def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tmp_path):
+    words = [*tiny, f"model={variant}", "device=cuda", "mc.samples=30", "mc.rows=10"]
+    whole = runs.run(config.compose([*words, f"run_dir={tmp_path / 'whole'}"]))
+    original = Trainer.update
+
+    def update(self, epoch, number, *others):
+        if (epoch, number) == (2, 5):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, epoch, number, *others)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Trainer, "update", update)
+        runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
+    resumed = runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
+    for name in ("test_ppl", "test_ppl_mc"):
+        assert resumed["metrics"][name] == pytest.approx(whole["metrics"][name], rel=1e-4)
+    assert whole["metrics"]["mc_samples"] == 30 and whole["hardware"]["gpu"]

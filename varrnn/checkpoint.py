@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from varrnn import outputs
+from varrnn.device import of_the_device
 from varrnn.errors import UserError
 
 FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
@@ -32,18 +33,29 @@ def save(state: dict[str, Any], file: Path) -> None:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:
+            if of_the_device(error):
+                raise
             said = next(iter(str(error).splitlines()), "nothing")
             raise OSError(errno.ENOSPC if re.search(FULL, said) else None, f"torch says: {said}") from error
 
 
-def load(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a checkpoint; nothing in it is ever executed."""
+def load(file: Path) -> dict[str, Any]:
+    """Read a checkpoint, into the CPU's memory: a GPU may have none left. Nothing in it is ever executed."""
     if not file.is_file():
         raise UserError(f"{file}: is missing; {AGAIN}")
     try:
-        return torch.load(file, map_location=device, weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise damaged(file, error) from error
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """The same tree with its tensors on the device."""
+    if isinstance(value, dict):
+        return {key: moved(entry, device) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(moved(entry, device) for entry in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def into(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
@@ -58,6 +70,8 @@ def readable(file: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if of_the_device(error):
+            raise
         raise damaged(file, error) from error
 
 

@@ -32,7 +32,7 @@ AT_LEAST = {
     "train.patience": 0,
     "mc.samples": 0,
     "mc.rows": 0,
-    "mc.memory_mb": 1,
+    "mc.memory_mb": 0,
     "threads": 0,
     "seed": 0,
 }

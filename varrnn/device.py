@@ -26,18 +26,38 @@ def device_named(name: str) -> torch.device:
         raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
     if (device.index or 0) >= gpus and device.type == "cuda":
         raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, counted from cuda:0")
+    if device.type == "cuda" and not runs_on(torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()):
+        raise UserError(
+            f"device={name}: this build of torch has no code for the {torch.cuda.get_device_name(device)}; install one "
+            "that has (README, Two commands), or set device=cpu"
+        )
     return device
 
 
-def out_of_memory(error: RuntimeError) -> bool:
-    """A GPU says so in an exception of its own, a CPU's allocator in words."""
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+def runs_on(gpu: tuple[int, int], builds: list[str]) -> bool:
+    """Is a GPU of this compute capability served by "sm_80" (its own major version) or "compute_90" (this or older)?"""
+    for kind, number in (build.split("_") for build in builds):
+        made_for = divmod(int(re.sub(r"\D", "", number)), 10)
+        if made_for <= gpu and (kind == "compute" or made_for[0] == gpu[0]):
+            return True
+    return not builds
+
+
+def out_of_memory(error: Exception) -> bool:
+    """A GPU's allocator says so in an exception of its own; a CPU's, a full GPU's driver and its libraries in words."""
+    words = ("allocate memory", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
+
+
+def of_the_device(error: Exception) -> bool:
+    """Whether the device has failed, rather than what it was given."""
+    return out_of_memory(error) or isinstance(error, getattr(torch, "AcceleratorError", ()))
 
 
 def too_large(config: Config) -> str:
     """What to lower."""
-    size, task, mc = config.size, config.task, config.mc
+    size, task = config.size, config.task
     return (
         f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps} "
-        f"(MC dropout: mc.rows={mc.rows}, mc.memory_mb={mc.memory_mb}); lower one of them, what is done is kept"
+        "(MC dropout: mc.rows=20 and mc.memory_mb=64 take little); lower one of them, what is done is kept"
     )

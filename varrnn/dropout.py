@@ -124,6 +124,11 @@ def is_ones(z: Tensor) -> bool:
     return getattr(z, "varrnn_ones", False) and z._version == 0
 
 
+def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask in another type; ones stay marked."""
+    return ones(device=z.device, dtype=dtype) if is_ones(z) and z.dtype != dtype else z.to(dtype)
+
+
 def sample(
     dropout: Dropout,
     gates: int,

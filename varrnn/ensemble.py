@@ -115,9 +115,9 @@ def test_log_probabilities(
     if not one.mc:
         return torch.cat([log_p.squeeze(1) for _, log_p in read(model, task)]), 0, []
     with checkpoint.locked(one.folder):
-        saved = sampled(one, model, task, device, bar)
-    log_p = saved["log_sums"].logsumexp(0) - math.log(saved["done"])
-    return log_p, saved["done"], saved.get("commits", [])
+        saved = sampled(one, model, task, bar)
+    log_p = saved["log_sums"].to(device).logsumexp(0) - math.log(saved["done"])
+    return log_p, saved["done"], saved["commits"]
 
 
 def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
@@ -125,10 +125,10 @@ def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
     return log_probabilities(model, task.test.unsqueeze(1), TEST_STEPS)
 
 
-def sampled(one: Member, model: Any, task: LanguageModelTask, device: torch.device, bar: Bar) -> dict[str, Any]:
+def sampled(one: Member, model: Any, task: LanguageModelTask, bar: Bar) -> dict[str, Any]:
     """The run's file of samples, with at least as many samples as asked for: what its own MC evaluation left counts."""
     task.mc(model, one.config, one.folder, bar)
-    return checkpoint.load(one.folder / samples_file(one.config), device)
+    return checkpoint.load(one.folder / samples_file(one.config))
 
 
 def record(

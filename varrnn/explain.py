@@ -13,7 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from varrnn.checks import nearest
-from varrnn.config import CONFIGS, NOT_COMPOSED, compose, leaves
+from varrnn.config import CONFIGS, NOT_COMPOSED, compose
+from varrnn.device import out_of_memory
 from varrnn.interrupt import Stopped
 from varrnn.schema import TASKS, Config
 
@@ -34,6 +35,12 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(130)
     except USERS_MISTAKES as error:
         print(f"error: {explain(error)}", file=sys.stderr)
+        sys.exit(1)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        said = next(iter(str(error).splitlines()), "")
+        print(f"error: not enough memory ({said}); free some, or use another device", file=sys.stderr)
         sys.exit(1)
 
 
@@ -93,9 +100,7 @@ def _explain_key(error: Exception, cause: BaseException) -> str:
 
 def known_keys() -> list[str]:
     """Every key of the command line: options by their dotted names, and the groups."""
-    groups = [entry.name for entry in sorted(CONFIGS.iterdir()) if entry.is_dir()]
-    tasks = [f"task.{field.name}" for task in TASKS.values() for field in fields(task)]
-    return [*leaves(Config()), *tasks, *groups]
+    return [*sentences(), *(entry.name for entry in sorted(CONFIGS.iterdir()) if entry.is_dir())]
 
 
 def sentences() -> dict[str, str]:

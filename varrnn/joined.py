@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
+from varrnn.autocast import autocast_on
 from varrnn.dropout import MaskedModule
 from varrnn.sequences import Sequences
 from varrnn.stack import RecurrentLayers
@@ -21,7 +23,10 @@ def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
 
     def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         given_input = given[0] if given else named["input"]
-        seen.append(Sequences.read(given_input, layer.batch_first, layer.input_size).batch_size)
+        if isinstance(given_input, PackedSequence):
+            seen.append(int(given_input.batch_sizes[0]))
+        else:
+            seen.append(Sequences.read(given_input, layer.batch_first, layer.input_size).batch_size)
 
     layers = [module for module in modules if isinstance(module, RecurrentLayers)]
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
@@ -70,16 +75,29 @@ def apart(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, ...]:
     return output.chunk(count, grown[0])
 
 
-def same(found: Tensor, wanted: Tensor) -> bool:
+def same(found: Tensor, wanted: Tensor, model: nn.Module) -> bool:
     """Equal but for rounding: batches of two sizes are summed in two orders, on a GPU perhaps in two precisions."""
     if not (wanted.is_floating_point() or wanted.is_complex()):
         return torch.equal(found, wanted)
     largest = float(wanted.abs().nan_to_num(0, 0, 0).max()) if wanted.numel() else 0.0
-    tolerance = max(torch.finfo(wanted.dtype).eps ** 0.5, REDUCED if reduced(wanted) else 0.0)
-    return torch.allclose(found, wanted, 0, tolerance * largest, equal_nan=True)
+    return torch.allclose(found, wanted, 0, rounding(wanted, model) * largest, equal_nan=True)
+
+
+def rounding(outputs: Tensor, model: nn.Module) -> float:
+    """By how much of the largest output two equal rows may differ: the coarsest type that may have computed says."""
+    types = {outputs.dtype, *(p.dtype for p in model.parameters() if p.is_floating_point())}
+    if autocast_on(outputs.device.type):
+        types.add(torch.get_autocast_dtype(outputs.device.type))
+    coarsest = max(torch.finfo(dtype).eps for dtype in types)
+    return max(coarsest**0.5, REDUCED if reduced(outputs) else 0.0)
 
 
 def reduced(outputs: Tensor) -> bool:
     """Whether products of float32 may be computed with fewer digits: TF32 on a GPU, bf16 on a CPU."""
-    tf32 = outputs.is_cuda and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
-    return outputs.dtype == torch.float32 and (tf32 or torch.get_float32_matmul_precision() != "highest")
+    if outputs.dtype != torch.float32:
+        return False
+    try:
+        tf32 = outputs.is_cuda and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+        return tf32 or torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # who has set fp32_precision, torch's newer option, may not ask for the older ones
+        return True

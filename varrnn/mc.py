@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from varrnn import seeds
+from varrnn import checkpoint, seeds
 from varrnn.evaluate import safe_exp, target_log_probabilities, window_steps
 from varrnn.model import ModelMasks, SequenceModel, join_masks
 
@@ -38,7 +38,7 @@ class MonteCarlo:
     fresh: Tensor = field(init=False)  # the same, of the pass under way
     state: Any = None
     curve: dict[int, float] = field(default_factory=dict)  # samples -> summed log of the mean probability
-    partial_curve: dict[int, float] = field(default_factory=dict)
+    partial_curve: dict[int, Tensor] = field(default_factory=dict)
     _masks: ModelMasks | None = None
 
     def __post_init__(self) -> None:
@@ -51,7 +51,8 @@ class MonteCarlo:
         """One window of the pass under way, or of the next up to `samples` in all; returns its samples x words."""
         if self.position == 0:
             self.pass_rows = min(self.rows, samples - self.done)
-            self.partial_curve = {k: 0.0 for k in CURVE if self.done < k <= self.done + self.pass_rows}
+            reached = (k for k in CURVE if self.done < k <= self.done + self.pass_rows)
+            self.partial_curve = {k: self.fresh.new_zeros(()) for k in reached}  # read at the end of the pass
             self._masks = None
         steps = window_steps(self.pass_rows, self.model.output.out_features, self.memory_mb)
         words = self.text[self.position : self.position + steps + 1].unsqueeze(1).expand(-1, self.pass_rows)
@@ -88,11 +89,11 @@ class MonteCarlo:
             summed = torch.logaddexp(before.unsqueeze(1), log_p.logcumsumexp(1))  # (W, rows)
             for samples in self.partial_curve:
                 column = summed[:, samples - self.done - 1]
-                self.partial_curve[samples] += float(column.sum()) - len(column) * math.log(samples)
+                self.partial_curve[samples] += column.sum() - len(column) * math.log(samples)
 
     def _finish_pass(self) -> None:
         self.log_sums = torch.logaddexp(self.log_sums, self.fresh)
-        self.curve |= self.partial_curve
+        self.curve |= {samples: float(value) for samples, value in self.partial_curve.items()}
         self.done += self.pass_rows
         self.restart_pass()
 
@@ -136,7 +137,14 @@ class MonteCarlo:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         for name in STATE:
-            setattr(self, name, state[name])
+            setattr(self, name, checkpoint.moved(state[name], self.text.device))
+
+
+def room(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
+    """Samples side by side, and megabytes for their logits: what was asked for, or (0) what suits the device."""
+    usual = {"cuda": (1000, 2048)}.get(device.type, (100, 256))
+    memory_mb = memory_mb or usual[1]
+    return rows or max(1, min(usual[0], memory_mb * 2**20 // (4 * num_words))), memory_mb
 
 
 def sample_rows(

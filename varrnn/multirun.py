@@ -4,6 +4,7 @@ Hydra's launchers start the jobs, in one process, in several, or through Slurm; 
 """
 
 import fcntl
+import gc
 import importlib.util
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,12 @@ def stopped() -> bool:
 
 def side_by_side(device: str) -> int:
     """How many runs this machine carries at once: one for each GPU, or for each core where there is none."""
-    gpus = torch.cuda.device_count() if device in ("auto", "cuda") else 0
-    return gpus or cores()
+    return usable_gpus(device) or cores()
+
+
+def usable_gpus(device: str) -> int:
+    """How many GPUs there are to choose from; those of a driver that torch cannot use are counted by CUDA too."""
+    return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
 
 
 def cores() -> int:
@@ -119,8 +124,8 @@ def job(composed: DictConfig) -> None:
             if (folder / STOP).exists():
                 return
         config = configs.to_config(composed, hydra.runtime.choices)
-        with share(config, hydra, folder) as mine:
-            runs.run(mine)
+        with share(config, hydra, folder):
+            runs.run(config)
     except KeyboardInterrupt as asked:
         if not several:
             raise
@@ -132,25 +137,39 @@ def job(composed: DictConfig) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
     finally:
+        release()
         if several:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def release() -> None:
+    """Hand back the GPU memory of the run that has ended, a failed one's included, before the next begins."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 @contextmanager
-def share(config: Config, hydra: Any, folder: Path) -> Iterator[Config]:
-    """The config with this job's share of cores and GPUs, so that runs side by side do not slow each other down."""
+def share(config: Config, hydra: Any, folder: Path) -> Iterator[None]:
+    """Give this process its share of cores and GPUs, so that runs side by side do not slow each other down.
+
+    The config is left alone: where a run was computed is nothing that its next evaluation has to repeat.
+    """
     launcher = hydra.runtime.choices["hydra/launcher"]
-    threads, several = config.threads, launcher == "joblib"
+    several, threads = launcher == "joblib", 0
     if several:
-        threads = threads or max(1, cores() // at_once(hydra.launcher.n_jobs, config.device))
+        threads = max(1, cores() // at_once(hydra.launcher.n_jobs, config.device))
     elif launcher == "submitit_slurm":
-        threads = threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
-    gpus = torch.cuda.device_count() if several and config.device in ("auto", "cuda") else 0
+        threads = int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
+    if threads and not config.threads:
+        torch.set_num_threads(threads)
+    gpus = usable_gpus(config.device) if several else 0
     if gpus > 1:
         with one_of(gpus, folder, hydra.job.num) as gpu:
-            yield replace(config, threads=threads, device=f"cuda:{gpu}")
+            torch.cuda.set_device(gpu)
+            yield
     else:
-        yield replace(config, threads=threads)
+        yield
 
 
 def at_once(n_jobs: int, device: str) -> int:

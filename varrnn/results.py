@@ -136,6 +136,13 @@ def kernels(device: torch.device) -> str:
     return "C" if device.type == "cpu" and native.library() is not None else "torch"
 
 
+def place(device: torch.device) -> str:
+    """What exact repetition depends on: rounding differs with GPUs, threads and kernels, masks with the device."""
+    if device.type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device)}"
+    return f"{device.type}, {torch.get_num_threads()} threads, kernels in {kernels(device)}"
+
+
 def cpu_model() -> str:
     """The processor's name."""
     try:
@@ -143,6 +150,12 @@ def cpu_model() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """A run in the process of another one counts its own GPU memory."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory_mb(device: torch.device) -> float:

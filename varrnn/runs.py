@@ -38,9 +38,10 @@ def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
         except RuntimeError as error:
             if not device.out_of_memory(error):
                 raise
-            told = UserError(f"{folder}: {device.too_large(config)}")
-            note(folder, told)
-            raise told from error
+            note(folder, UserError(device.too_large(config)))
+            raise UserError(
+                f"{folder}: {device.too_large(config)}"
+            ) from error  # unnamed: a name keeps its frames alive
 
 
 def note(folder: Path, error: Exception) -> None:
@@ -53,6 +54,7 @@ def note(folder: Path, error: Exception) -> None:
 def _run(config: Config, folder: Path) -> dict[str, Any]:
     results.code()  # asked now: see results.commit
     place = device.choose_device(config)
+    results.forget_peak_memory(place)
     begun = any((folder / name).is_file() for name in (CHECKPOINT, results.SUMMARY))
     if begun and (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)

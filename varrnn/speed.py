@@ -113,7 +113,7 @@ class Products:
         batch = self.shape.batch
         for _ in range(self.shape.layers):
             sums: list[Tensor | None] = [None, None]
-            for start, stop in chunks(self.shape.steps, batch):
+            for start, stop in chunks(self.x.unflatten(0, (-1, batch))):
                 rows = slice(start * batch, stop * batch)
                 a = project(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
                 for t in range(stop - start):

@@ -97,7 +97,7 @@ class RecurrentLayers(MaskedModule):
             for index in range(layer * self.directions, (layer + 1) * self.directions):
                 backwards = index % self.directions == 1
                 state = tuple(h[index] for h in hidden)
-                masks = Masks(*(z.to(dtype) for z in drawn[index]))
+                masks = Masks(*(rules.cast(z, dtype) for z in drawn[index]))
                 steps = sequences.turn(out) if backwards else out
                 history = self._run(steps, state, index, masks, sequences.lengths)
                 finals.append(tuple(sequences.last(h) for h in history))

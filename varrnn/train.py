@@ -180,7 +180,7 @@ class Trainer:
         """Everything that the next start needs; the log is rewritten from the same history."""
         now = self.progress
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
-        state |= {"progress": vars(now), "place": self._place(), "data": self.task.sha256}
+        state |= {"progress": vars(now), "place": results.place(self.device), "data": self.task.sha256}
         checkpoint.save(state, self.folder / CHECKPOINT)
         names = list(now.history)
         rows = [",".join(names)]
@@ -194,9 +194,9 @@ class Trainer:
         file = self.folder / CHECKPOINT
         if not file.is_file():
             return
-        saved = checkpoint.load(file, self.device)
+        saved = checkpoint.load(file)
         with checkpoint.readable(file):
-            data, progress = saved["data"], saved["progress"]
+            data, place, progress = saved["data"], saved["place"], checkpoint.moved(saved["progress"], self.device)
         if data != self.task.sha256:
             raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
         checkpoint.into(self.model, saved, file)
@@ -207,9 +207,10 @@ class Trainer:
         if now.best_epoch and not (self.folder / BEST).is_file():
             now.best_epoch, now.best_score = 0, math.inf
             self.bar.line(f"warning: {self.folder / BEST} is missing; the best epoch is looked for from here on")
-        if not self._place().startswith(saved["place"]):  # older checkpoints do not say what computes
+        here = results.place(self.device)
+        if here != place:
             self.bar.line(
-                f"warning: started on {saved['place']}, going on on {self._place()}: the numbers will not be those of "
+                f"warning: started on {place}, going on on {here}: the numbers will not be those of "
                 "a run that was never stopped, and words per second mix both (set device=, threads=)"
             )
         if now.epoch - 1 > asked or (now.epoch > asked and now.update):
@@ -219,10 +220,6 @@ class Trainer:
             )
         if not self.finished():
             self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
-
-    def _place(self) -> str:
-        """What exact repetition depends on: rounding differs with threads and kernels, masks with the device."""
-        return f"{self.device.type}, {torch.get_num_threads()} threads, kernels in {results.kernels(self.device)}"
 
     def _start_bar(self) -> None:
         words = sum(self.task.words(update) for update in range(self.task.updates))

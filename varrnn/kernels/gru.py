@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
 from varrnn.followed import check_gradients
@@ -59,7 +60,8 @@ class GRU(torch.autograd.Function):
         check_gradients("fast=False", dh)
         x, h0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, gates, q = ctx.saved_tensors
         saved = Saved(x, h0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, gates, q, ctx.reset_after)
-        return (*backward(saved, dh, ctx.needs_input_grad), None, None, None, None)
+        with without_autocast(x.device.type):  # which may be on here and not have been on before
+            return (*backward(saved, dh, ctx.needs_input_grad), None, None, None, None)
 
 
 @dataclass
@@ -98,7 +100,7 @@ def torch_forward(
     bias = input_bias(w, reset_after)
     bias_q = x.new_zeros(size) if w.b_hh is None else w.b_hh[2 * size :]
     recur = Recurrences(w, masks.z_h, x.shape, reset_after)
-    pieces = chunks(steps, batch)
+    pieces = chunks(x)
     buffer = x.new_empty(pieces[0][1], batch, 3 * size)
     h_prev = h0
     for start, stop in pieces:
@@ -145,7 +147,7 @@ def torch_backward(s: Saved, dh_out: Tensor | None, needs: tuple[bool, ...]) -> 
     dx = torch.empty_like(s.x) if needs[0] else None
     sums = Sums()
     recur = Recurrences(s.w, s.masks.z_h, s.x.shape, s.reset_after, backwards=True)
-    for start, stop in reversed(chunks(*s.h.shape[:2])):
+    for start, stop in reversed(chunks(s.h)):
         now = slice(start, stop)
         z_x, z_h = over(s.masks.z_x, start, stop), over(s.masks.z_h, start, stop)
         h_prev = before(s.h, s.h0, start, stop)

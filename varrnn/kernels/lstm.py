@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.followed import check_gradients
@@ -72,7 +73,8 @@ class LSTM(torch.autograd.Function):
         check_gradients("fast=False", dh, dc)
         x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, c, gates = ctx.saved_tensors
         saved = Saved(x, h0, c0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, c, gates)
-        return (*backward(saved, dh, dc, ctx.needs_input_grad), None, None, None)
+        with without_autocast(x.device.type):  # which may be on here and not have been on before
+            return (*backward(saved, dh, dc, ctx.needs_input_grad), None, None, None)
 
 
 @dataclass
@@ -102,7 +104,7 @@ def torch_forward(
     steps, batch, _ = x.shape
     size = w.w_hh.shape[1]
     h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
-    pieces = chunks(steps, batch)
+    pieces = chunks(x)
     gates = x.new_empty(steps if keep else pieces[0][1], batch, 4 * size)
     bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
     recur = Recurrence(w.w_hh, masks.z_h, 4, x.shape)
@@ -175,7 +177,7 @@ def torch_backward(
     dw_ih = dw_hh = db = None
     recur = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape, backwards=True)
     memory = Memory(s.masks.z_c)
-    pieces = chunks(*s.h.shape[:2])
+    pieces = chunks(s.h)
     buffer = torch.empty_like(s.gates[: pieces[0][1]])
     for start, stop in reversed(pieces):
         now = slice(start, stop)

@@ -121,8 +121,8 @@ class LanguageModelTask:
     ) -> tuple[Numbers, dict[str, Any], Earlier]:
         """Test perplexity by MC dropout, stopping and going on through a file; more samples than asked for stay."""
         device, samples, started = self.test.device, config.mc.samples, time.perf_counter()
-        rows = config.mc.rows or (1000 if device.type == "cuda" else 100)
-        carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, config.mc.memory_mb)
+        rows, memory = mc.room(config.mc.rows, config.mc.memory_mb, self.num_words, device)
+        carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
         file, described = folder / samples_file(config), self.described(model, config)
         earlier = resume(carlo, file, described, samples)
         commits = list(dict.fromkeys([*earlier.commits, results.code()]))
@@ -153,7 +153,7 @@ def resume(carlo: mc.MonteCarlo, file: Path, described: dict[str, Any], samples:
     if not file.is_file():
         return Earlier()
     device = carlo.text.device
-    saved = checkpoint.load(file, device)
+    saved = checkpoint.load(file)
     with checkpoint.readable(file):
         if saved["described"] != described:
             return Earlier()
@@ -161,7 +161,7 @@ def resume(carlo: mc.MonteCarlo, file: Path, described: dict[str, Any], samples:
         too_far = carlo.position and carlo.done + carlo.pass_rows > samples
         if too_far or saved["device"] != device.type:  # the same seeds draw other masks on another device
             carlo.restart_pass()
-        return Earlier(tuple(saved.get("commits", ())), saved.get("seconds", 0.0))
+        return Earlier(tuple(saved["commits"]), saved["seconds"])
 
 
 def detach(state: Any) -> Any:
