@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE10
-from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.paper_runs import FIGURE10, figure3
 from varrnn.plots import error_panel, figure, grid, variants
 from varrnn.records import Records
 
-GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
+GRU = figure3("gru")
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE11
+from varrnn.paper_runs import FIGURE11
 from varrnn.plots import error_panel, figure
 from varrnn.records import Records
 from varrnn.style import VARIANTS, Look

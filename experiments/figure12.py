@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE10
+from varrnn.paper_runs import FIGURE10
 from varrnn.plots import error_panel, figure, grid, history, same_scale
 from varrnn.records import Records
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.paper_runs import figure3
 from varrnn.plots import figure, loss_panel, variants
 from varrnn.records import Records
 
-RUNS = {model: sentiment(model, "lstm") for model in FIGURE3_MODELS}
+RUNS = figure3("lstm")
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE4A
+from varrnn.paper_runs import FIGURE4A
 from varrnn.plots import combinations, figure, loss_panel
 from varrnn.records import Records
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from varrnn.artefact import Artefact, main
 from varrnn.claims.paper_numbers import TABLE1
-from varrnn.paper_runs import FIGURE3_MODELS, language_model
+from varrnn.paper_runs import figure2
 from varrnn.plots import draw as draw_curves
 from varrnn.plots import figure, finish, history, variants
 from varrnn.records import Records
 from varrnn.style import VARIANTS
 
-RUNS = {model: language_model("medium", model, "optim=no_decay") for model in FIGURE3_MODELS}
+RUNS = figure2()
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE3_MODELS, sentiment
+from varrnn.paper_runs import figure3
 from varrnn.plots import error_panel, figure, train_panel, variants
 from varrnn.records import Records
 
-LSTM = {model: sentiment(model, "lstm") for model in FIGURE3_MODELS}
-GRU = {model: sentiment(model, "gru") for model in FIGURE3_MODELS}
+LSTM, GRU = figure3("lstm"), figure3("gru")
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

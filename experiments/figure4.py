@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE4A, FIGURE4B, FIGURE4C
+from varrnn.paper_runs import FIGURE4A, FIGURE4B, FIGURE4C
 from varrnn.plots import combinations, error_panel, figure, swept
 from varrnn.records import Records
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE6, FIGURE6_ONE_GATE
+from varrnn.paper_runs import FIGURE6, FIGURE6_ONE_GATE
 from varrnn.plots import error_panel, figure, swept
 from varrnn.records import Records
 

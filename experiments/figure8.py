@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.claims.sentiment import FIGURE8
+from varrnn.paper_runs import FIGURE8
 from varrnn.plots import error_panel, figure, swept
 from varrnn.records import Records
 

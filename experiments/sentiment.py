@@ -8,7 +8,7 @@ from varrnn.artefact import Artefact, main, unique
 from varrnn.claims import CLAIMS
 from varrnn.claims.statistics import final, gap, over_seeds, shared_epochs
 from varrnn.identity import identify
-from varrnn.paper_runs import FIGURE3_MODELS, Run, sentiment
+from varrnn.paper_runs import Run, figure3
 from varrnn.records import Group, Records
 from varrnn.style import VARIANTS
 from varrnn.tables import DASH, Table, seeds_cell
@@ -37,7 +37,7 @@ models at the epochs that all of them have. Gap: the final value minus the lowes
 Train RMSE: by the dropout approximation. Reference: """
 
 
-FIGURE3 = tuple(sentiment(model, cell) for cell in ("lstm", "gru") for model in FIGURE3_MODELS)
+FIGURE3 = (*figure3("lstm").values(), *figure3("gru").values())
 RUNS = tuple(run for claim in CLAIMS for run in claim.needs.values() if run[0] == "experiment=cornell")
 
 

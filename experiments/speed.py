@@ -40,7 +40,7 @@ def table(records: Records) -> Table:
 
 def machine(benchmark: Mapping[str, Any]) -> str:
     """CPU or GPU, threads and torch, as the benchmark recorded them."""
-    info = benchmark.get("machine", benchmark)
+    info = benchmark.get("machine") or {}
     names = ("gpu", "cpu", "cores", "threads", "torch")
     return ", ".join(f"{name} {info[name]}" for name in names if info.get(name))
 

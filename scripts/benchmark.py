@@ -99,7 +99,6 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     found: dict[str, Any] = {key: words / statistics.median(own) for key, own in times.items()}
     found["ratio_to_limit"] = paired(times, "limit")
     found["ratio_to_nn_lstm"] = paired(times, "nn_lstm")
-    found["ratio_to_loop_tied"] = paired(times, "loop_tied")
     found["untied_to_tied"] = paired(times, "variational_tied")["variational_untied"]
     found["spread"] = {key: spread(own) for key, own in times.items()}
     found["rounds"] = len(times["limit"])

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from varrnn import config, outputs, runs
+from varrnn import allocator, config, outputs, runs
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.schema import LanguageModel
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="further run.py overrides, e.g. optim.epochs=5")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the table and the figure go")
     arguments = parser.parse_args()
+    allocator.keep_buffers()
     for key in ("model", "run_dir"):
         if any(override.split("=")[0] == key for override in arguments.overrides):
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
@@ -61,7 +62,7 @@ def table(summaries: dict) -> pd.DataFrame:
 
 
 def draw(summaries: dict, file: Path) -> Path:
-    """Train (dashed) and validation perplexity against epochs."""
+    """Train (dotted) and validation perplexity against epochs."""
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     for model, summary in summaries.items():
         history, style = summary["history"], VARIANTS[model]

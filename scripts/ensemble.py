@@ -9,7 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
-from varrnn import checkpoint, ensemble, outputs, results
+from varrnn import allocator, checkpoint, ensemble, outputs, results
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 
@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--mc", nargs="*", metavar="RUN_DIR", help="these by MC dropout; alone: all runs")
     parser.add_argument("--out", type=Path, help="the record (RUNS_ROOT/ensembles/NAME.json)")
     options = parser.parse_intermixed_args()
+    allocator.keep_buffers()
     words = [*options.runs, *(options.mc or [])]
     overrides = [word for word in words if "=" in word and not Path(word).is_dir()]
     for word in overrides:

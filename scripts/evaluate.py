@@ -7,7 +7,7 @@ middle, the same command goes on.
 import argparse
 from pathlib import Path
 
-from varrnn import config, results, runs
+from varrnn import allocator, config, results, runs
 from varrnn.explain import one_line_errors
 
 
@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path, help="the folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
     options = parser.parse_args()
+    allocator.keep_buffers()
     asked = config.load_run(options.run_dir, options.overrides)
     results.finished(options.run_dir)
     if not asked.model.drops and asked.mc.samples:

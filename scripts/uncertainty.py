@@ -165,7 +165,6 @@ def regression(task: SentimentTask, model: Any, config: schema.Config, options: 
     precision = uncertainty.fit_precision(drawn[:, :half], task.test.y[:half])
     y = task.test.y[half:]
     known = uncertainty.regression(drawn[:, half:], precision, y)
-    assert known.mean is not None
     error = (y.double() - known.mean).cpu().numpy()
     spread = {"spread of the samples alone": known.model_variance, "with the noise of the data": known.variance}
     held = {k: calibration.coverage(known.mean, v, y.double(), list(LEVELS)).cpu().numpy() for k, v in spread.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from varrnn import results, side_by_side, speed
+from varrnn import config, results, side_by_side, speed
 from varrnn.errors import UserError
 
 TINY = speed.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
@@ -129,5 +129,13 @@ def test_less_memory_than_nn_lstm(name):
     shape = speed.SHAPES[name]
     reference = speed.saved_mb(speed.TorchModel(shape), shape)
     for dropout in speed.variants(shape).values():
-        if dropout.p_U or dropout.p_c:  # the others run on torch's own kernel at these sizes
+        if dropout.p_U or dropout.p_c:  # without C the others run on torch's own kernel
             assert speed.saved_mb(speed.ours(shape, dropout), shape) < 0.6 * reference
+
+
+@pytest.mark.parametrize("name", speed.SHAPES)
+def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
+    shape = speed.SHAPES[name]
+    made = config.compose(["experiment=cornell" if name == "sentiment" else f"experiment=ptb_{name}", "model=naive"])
+    assert (shape.units, shape.layers) == (made.size.units, made.size.layers)
+    assert (shape.steps, shape.batch, shape.clip) == (made.task.steps, made.task.batch_size, made.optim.clip)

@@ -5,9 +5,8 @@ import pytest
 import synthetic_records as synthetic
 
 from varrnn.claims import CLAIMS, judge
-from varrnn.claims.perplexity_rules import FIGURE2
 from varrnn.claims.verdict import NOT_REPRODUCED, REPRODUCED
-from varrnn.paper_runs import Run, language_model
+from varrnn.paper_runs import FIGURE3_MODELS, Run, figure2, language_model
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 
@@ -41,8 +40,9 @@ def test_c19_moon_with_word_dropout_ends_at_its_lowest(records_of, end, status) 
 
 def without_decay(levels: list[tuple[float, float]]) -> list[dict]:
     """The runs of figure 2 with these lowest and last values: variational, naive, none."""
-    runs = [language_model("medium", model, "optim=no_decay") for model in FIGURE2]
-    return [content for run, (low, end) in zip(runs, levels) for content in falling_and_rising(run, low, end)]
+    return [
+        content for run, (low, end) in zip(figure2().values(), levels) for content in falling_and_rising(run, low, end)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_c23_the_lowest_point_without_decay_is_the_variational_one(records_of, l
     assert judge(BY_ID["C23"], records_of(contents)).status == status
 
 
-@pytest.mark.parametrize("better", [None, *FIGURE2])
+@pytest.mark.parametrize("better", [None, *FIGURE3_MODELS])
 def test_c24_decay_helps_every_model(records_of, better) -> None:
-    with_decay = dict(zip(FIGURE2, (82.0, 86.0, 121.0)))
+    with_decay = dict(zip(FIGURE3_MODELS, (82.0, 86.0, 121.0)))
     lows = [level + (-1.0 if model == better else 1.0) for model, level in with_decay.items()]
     contents = without_decay([(low, 130.0) for low in lows])
     for model, level in with_decay.items():

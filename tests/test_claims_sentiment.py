@@ -19,13 +19,12 @@ def sentiment(tmp_path_factory) -> Records:
     return load(synthetic.save(synthetic.sentiment_records(), tmp_path_factory.mktemp("sentiment")))
 
 
-@pytest.mark.parametrize("name", ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39"])
+TEXT = ("C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39")
+APPENDIX = ("C40", "C41", "C42", "C43", "C49")
+
+
+@pytest.mark.parametrize("name", [*TEXT, *APPENDIX])
 def test_the_papers_story_of_sentiment(sentiment: Records, name: str) -> None:
-    assert judge(BY_ID[name], sentiment).status == REPRODUCED, judge(BY_ID[name], sentiment)
-
-
-@pytest.mark.parametrize("name", ["C40", "C41", "C42", "C43", "C49"])
-def test_the_appendix_of_sentiment(sentiment: Records, name: str) -> None:
     assert judge(BY_ID[name], sentiment).status == REPRODUCED, judge(BY_ID[name], sentiment)
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import small_runs
 
-from varrnn import config, runs
+from varrnn import config, runs, schema
 from varrnn.errors import UserError
 from varrnn.explain import explain, sentences
 
@@ -224,3 +224,10 @@ def test_help_explains_groups_and_keys():
         "probability of dropping",
     ):
         assert word in done.stdout
+
+
+def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
+    assert schema.LanguageModel(name="mine", corpus="text").own_files
+    assert schema.Sentiment(name="mine", reviews="csv").own_files
+    assert not schema.LanguageModel(name="text", corpus="ptb").own_files
+    assert not schema.Sentiment(name="reviews", reviews="cornell").own_files

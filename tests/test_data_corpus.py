@@ -44,7 +44,7 @@ def test_windows_need_a_target_for_their_last_step():
     assert [count_windows(n, 5) for n in (5, 6, 10, 11)] == [0, 1, 1, 2]
 
 
-def test_pydoc_splits_are_alike_and_share_no_sentences():
+def test_pydoc_splits_are_alike():
     corpus = pydoc.load()
     total = len(corpus.train) + len(corpus.valid) + len(corpus.test)
     assert 60_000 < total < 200_000

@@ -68,7 +68,6 @@ def test_whole_training_reviews_are_held_out_and_the_rest_is_unchanged():
         ({"steps": 1}, r"task\.steps=1: .*my\.csv"),
         ({"max_words": 4}, r"task\.max_words=4: at least 5 are needed .*my\.csv"),
         ({"hold_out": 1.0}, r"task\.hold_out=1\.0: .*my\.csv"),
-        ({"test_share": 0.0}, "test_share=0.0"),
     ],
 )
 def test_impossible_arguments_are_named(arguments, message):
@@ -134,7 +133,7 @@ def test_a_users_csv(tmp_path):
     content = 'id,rating,text\n1,4.5,"Great, isn\'t it?\nYes!"\n2,1,Bad.\n3,-2e0,so so\n'
     reviews = csv_reviews.load(write_csv(tmp_path / "mine.csv", content))
     assert reviews.texts == [["great", ",", "isn't", "it", "?", "yes", "!"], ["bad", "."], ["so", "so"]]
-    assert reviews.ratings.tolist() == [4.5, 1.0, -2.0] and reviews.name == "mine"
+    assert reviews.ratings.tolist() == [4.5, 1.0, -2.0] and reviews.name == "reviews"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def by_definition(folder, samples):
     runs.load_reported(model, made, folder)
     masks = [mc.sample_rows(model, range(i, i + 1), made.seed, False) for i in range(samples)] or [None]
     text = task.test.unsqueeze(1)
-    return sum(next(log_probabilities(model, text, len(text), m))[1].exp() for m in masks).squeeze(1) / len(masks)
+    return sum(next(log_probabilities(model, text, len(text), m)).exp() for m in masks).squeeze(1) / len(masks)
 
 
 def perplexity(*probabilities):

@@ -73,6 +73,11 @@ def test_parameters_of_another_size_are_refused(make, fast):
         setattr(layer, name, nn.Parameter(parameter.detach().clone()))
     with pytest.raises(ValueError, match=r"weight_ih_l0 has shape .* expected"):
         layer(torch.randn(T, B, I))
+    for name, parameter in make(I, H).named_parameters():
+        layer = make(I, H, fast=fast)
+        setattr(layer, name, nn.Parameter(parameter.detach()[:-1].clone()))
+        with pytest.raises(ValueError, match=rf"{name} has shape .* expected"):
+            layer(torch.randn(T, B, I))
 
 
 @every_layer

@@ -34,7 +34,7 @@ def one_at_a_time(carlo: MonteCarlo, samples: int) -> torch.Tensor:
         draw = seeds.generator(CPU, seeds.MONTE_CARLO, carlo.seed, i, 0)
         masks = carlo.model.sample_text_masks(1, carlo.word_dropout, None, draw)
         with torch.no_grad():
-            parts = [log_p for _, log_p in evaluate.log_probabilities(carlo.model, carlo.text.unsqueeze(1), 50, masks)]
+            parts = [log_p for log_p in evaluate.log_probabilities(carlo.model, carlo.text.unsqueeze(1), 50, masks)]
         found.append(torch.cat(parts)[:, 0])
     return torch.stack(found)
 

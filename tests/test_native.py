@@ -209,16 +209,6 @@ def test_tensors_that_others_keep(cell: str) -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"])
-@pytest.mark.parametrize("cell", CELLS)
-def test_parameters_of_a_wrong_shape(cell: str, name: str) -> None:
-    layer = CELLS[cell](6, 9)
-    setattr(layer, name, torch.nn.Parameter(getattr(layer, name).detach()[:-1]))
-    with pytest.raises((ValueError, RuntimeError)):
-        layer(torch.randn(5, 3, 6))
-
-
-@needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_bias_and_no_gradient_of_the_inputs(cell: str) -> None:
     torch.manual_seed(0)

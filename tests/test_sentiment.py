@@ -234,7 +234,7 @@ def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     file = tmp_path / "mine.csv"
     file.write_text("text,rating\n" + "".join(f"word{i % 3} is fine,{i % 5}\n" for i in range(20)))
     task = SentimentTask.load(config.compose(["task=reviews", f"task.path={file}", "task.steps=5"]), CPU)
-    assert (task.name, task.updates, len(task.test.x)) == ("mine", 1, 4)
+    assert (task.name, task.updates, len(task.test.x)) == ("reviews", 1, 4)
     with pytest.raises(UserError, match=r"task\.path=other\.csv and task\.csv=.*mine\.csv: two names of one option"):
         SentimentTask.load(config.compose(["task=reviews", "task.path=other.csv", f"task.csv={file}"]), CPU)
 

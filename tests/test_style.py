@@ -4,7 +4,6 @@ import ast
 import subprocess
 import sys
 from graphlib import TopologicalSorter
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -168,10 +167,3 @@ def test_no_function_over_40_lines():
 def test_every_option_of_a_task_has_a_sentence(task):
     told = sentences()
     assert not [key for key in config.leaves(config.compose([f"task={task}"])) if len(told.get(key, "")) < 10]
-
-
-def test_every_tuned_file_is_a_task_a_size_and_a_model():
-    """The group is optional, so a misspelt file would be ignored in silence."""
-    stems = [[file.stem for file in (ROOT / "configs" / group).glob("*.yaml")] for group in ("task", "size", "model")]
-    meant = {"_".join(names) for names in product(*stems)}
-    assert not {file.stem for file in (ROOT / "configs" / "tuned").glob("*.yaml")} - meant

@@ -9,8 +9,7 @@ from torchmetrics.functional import kl_divergence
 from torchmetrics.functional.classification import multiclass_calibration_error
 from torchmetrics.functional.text import perplexity
 
-import varrnn
-from varrnn import calibration, mc_predict, uncertainty
+from varrnn import calibration, uncertainty
 
 
 def test_entropies_in_closed_form():
@@ -200,7 +199,3 @@ def test_coverage_of_a_true_normal():
         calibration.coverage(mean, variance, targets[:, None], [0.5])
     certain = torch.zeros(4)
     assert calibration.coverage(certain, certain, torch.tensor([0.0, 0.0, 0.0, 1.0]), [0.5]).tolist() == [0.75]
-
-
-def test_everything_is_exported():
-    assert varrnn.mc_predict is mc_predict and varrnn.uncertainty is uncertainty

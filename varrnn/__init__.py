@@ -5,12 +5,13 @@ from varrnn.dropout import Dropout, Masks, mc_dropout
 from varrnn.embedding import WordEmbedding
 from varrnn.errors import UserError
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
-from varrnn.predict import mc_predict
+from varrnn.predict import Prediction, mc_predict
 from varrnn.version import __version__
 
 __all__ = [
     "Dropout",
     "Masks",
+    "Prediction",
     "UserError",
     "VariationalGRU",
     "VariationalLSTM",

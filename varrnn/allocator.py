@@ -1,7 +1,7 @@
 """Let glibc keep large buffers instead of handing them back to the system after every step.
 
 Fetching fresh zeroed pages costs a training step up to a third of its time on a CPU. For programs only (run.py and the
-benchmark call it): an import must not change its user's process.
+scripts that compute call it): an import must not change its user's process.
 """
 
 import ctypes

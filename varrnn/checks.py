@@ -5,12 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from varrnn.dropout import CELL_SCALINGS
 from varrnn.errors import UserError
 from varrnn.schema import RATES, Config, leaves
 
 ALLOWED = {
     "cell": ("lstm", "gru", "rnn"),
-    "model.cell_scaling": ("read", "step", "inverted"),
+    "model.cell_scaling": CELL_SCALINGS,
     "optim.method": ("sgd", "adam"),
     "optim.schedule": ("decay", "constant"),
     "optim.decay_rule": ("all", "one_gate"),

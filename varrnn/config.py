@@ -1,4 +1,4 @@
-"""From words on the command line to a `Config`: composing, checking, naming a run, and explaining what went wrong."""
+"""From words on the command line to a `Config`, and from a `Config` to a run's folder and back."""
 
 import hashlib
 import os
@@ -50,8 +50,13 @@ def _hydra() -> Iterator[None]:
 
 def compose(overrides: Sequence[str]) -> Config:
     """The config that `python run.py OVERRIDES` would run."""
+    return to_config(composed(overrides))
+
+
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """Hydra's part of it."""
     with _hydra():
-        return to_config(hydra.compose("config", list(overrides)))
+        return hydra.compose("config", list(overrides))
 
 
 def to_config(composed: DictConfig, chosen: Mapping[str, str] | None = None) -> Config:

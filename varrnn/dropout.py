@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.followed import transformed
+from varrnn.followed import exporting, transformed
 
 CELL_SCALINGS = ("read", "step", "inverted")
 
@@ -126,7 +126,9 @@ def is_ones(z: Tensor) -> bool:
 
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
-    return ones(device=z.device, dtype=dtype) if is_ones(z) and z.dtype != dtype else z.to(dtype)
+    if z.dtype == dtype or exporting() or not is_ones(z):
+        return z.to(dtype)
+    return ones(device=z.device, dtype=dtype)
 
 
 def sample(

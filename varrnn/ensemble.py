@@ -113,14 +113,14 @@ def test_log_probabilities(
     runs.load_reported(model, one.config, one.folder)
     model.eval()
     if not one.mc:
-        return torch.cat([log_p.squeeze(1) for _, log_p in read(model, task)]), 0, []
+        return torch.cat([log_p.squeeze(1) for log_p in read(model, task)]), 0, []
     with checkpoint.locked(one.folder):
         saved = sampled(one, model, task, bar)
     log_p = saved["log_sums"].to(device).logsumexp(0) - math.log(saved["done"])
     return log_p, saved["done"], saved["commits"]
 
 
-def read(model: Any, task: LanguageModelTask) -> Iterator[tuple[int, Tensor]]:
+def read(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
     """The test text as a single stream."""
     return log_probabilities(model, task.test.unsqueeze(1), TEST_STEPS)
 

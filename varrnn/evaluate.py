@@ -11,8 +11,8 @@ from varrnn.model import ModelMasks, SequenceModel
 
 def log_probabilities(
     model: SequenceModel, columns: Tensor, steps: int, masks: ModelMasks | None = None
-) -> Iterator[tuple[int, Tensor]]:
-    """Read the columns (N, B) in windows of `steps`, state carried over; yields (position, log p of targets (W, B)).
+) -> Iterator[Tensor]:
+    """Read the columns (N, B) in windows of `steps`, state carried over; yields log p of the targets (W, B).
 
     Without masks the dropout approximation is used, whatever mode the model is in.
     """
@@ -21,7 +21,7 @@ def log_probabilities(
     for start in range(0, len(columns) - 1, steps):
         words = columns[start : start + steps + 1]
         read, state = model.hidden(words[:-1], state, masks)
-        yield start, target_log_probabilities(model, read, words[1:])
+        yield target_log_probabilities(model, read, words[1:])
 
 
 def target_log_probabilities(model: SequenceModel, read: Tensor, targets: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def target_log_probabilities(model: SequenceModel, read: Tensor, targets: Tensor
 @torch.no_grad()
 def perplexity(model: SequenceModel, columns: Tensor, steps: int) -> float:
     """exp of the mean over all predictions, by the dropout approximation."""
-    total = sum(log_p.sum() for _, log_p in log_probabilities(model, columns, steps))
+    total = sum(log_p.sum() for log_p in log_probabilities(model, columns, steps))
     return safe_exp(-float(total) / ((len(columns) - 1) * columns.shape[1]))
 
 
@@ -44,7 +44,7 @@ def validation(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, f
     = 105.343 instead of 105 on PTB), so every validation perplexity they print is 1.4 to 1.6 % too low.
     """
     windows = (len(columns) - 1) // steps
-    total = sum(log_p.sum() for _, log_p in log_probabilities(model, columns[: windows * steps + 1], steps))
+    total = sum(log_p.sum() for log_p in log_probabilities(model, columns[: windows * steps + 1], steps))
     true = -float(total) / (windows * steps * columns.shape[1])
     theirs = true * windows / ((len(columns) - 1) / steps)
     return {"valid_ppl": safe_exp(true), "valid_ppl_authors": safe_exp(theirs)}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from varrnn.paper_runs import Run
 from varrnn.schema import RATES
 
-SENTIMENT_TASKS = frozenset({"cornell", "synthetic_reviews", "reviews"})
-NO_PART_OF_A_RUN = ("seed", "task.path")  # what may differ between equal runs, besides what varrnn.config leaves out
+SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
+NO_PART_OF_A_RUN = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
 
 
 class Identity(NamedTuple):
@@ -42,12 +42,9 @@ def identify(run: Run) -> Identity:
 @functools.cache
 def _composed(groups: Run) -> Any:
     """Hydra's part, which takes a tenth of a second: figures 4 to 12 differ in values only."""
-    import hydra
-
     from varrnn import config
 
-    with config._hydra():
-        return hydra.compose("config", list(groups))
+    return config.composed(groups)
 
 
 def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bool:
@@ -59,7 +56,7 @@ def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bo
     """
     if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
         return False
-    if wanted.choices.get("task") in SENTIMENT_TASKS:
+    if SENTIMENT in wanted.options:
         free = (*free, "optim.epochs")
     compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
     return all(key not in found.options or found.options[key] == wanted.options[key] for key in compared)

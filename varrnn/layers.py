@@ -4,7 +4,7 @@ Constructor, call, shapes and parameter names are those of ``torch.nn.LSTM``, ``
 ``Dropout`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
 """
 
-from typing import Any
+import torch
 
 from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS, Activation, GRUCell, LSTMCell, RNNCell
 from varrnn.dropout import CELL_SCALINGS, Dropout
@@ -34,8 +34,8 @@ class VariationalLSTM(RecurrentLayers):
         dropout: float | Dropout = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         *,
         fast: bool = True,
         cell_scaling: str = "read",
@@ -74,8 +74,8 @@ class VariationalGRU(RecurrentLayers):
         batch_first: bool = False,
         dropout: float | Dropout = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         *,
         fast: bool = True,
         reset_after: bool = True,
@@ -108,8 +108,8 @@ class VariationalRNN(RecurrentLayers):
         batch_first: bool = False,
         dropout: float | Dropout = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         *,
         fast: bool = True,
     ) -> None:

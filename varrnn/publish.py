@@ -29,7 +29,7 @@ KEPT = (
     *("metrics", "history", "batches", "mc", "mc_curve", "duration", "peak_memory_mb"),
     *("data", "commit", "commits", "dirty", "versions", "hardware"),
 )
-PATHS = ("runs_root", "run_dir", "path", "train", "valid", "test", "hostname", "host", "node")
+PATHS = ("runs_root", "run_dir", "path", "csv", "train", "valid", "test", "hostname", "host", "node")
 BATCHES = 1000  # at most so many points of the train loss
 DIGITS = 6
 

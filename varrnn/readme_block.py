@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
+from varrnn import tables
 from varrnn.claims.report import Verdicts, summary
 from varrnn.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
 from varrnn.records import Records
@@ -58,7 +59,7 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     table = module.table(records)
     if not any(record.choices["size"] == "small" for record in records.runs):
         return []
-    rows = [row for row in table.rows if "not run" not in row]
+    rows = [row for row in table.rows if tables.NOT_RUN not in row]
     shown = columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = (
         "The standard model: Zaremba et al.'s recipe, at its best validation epoch. All columns and how to read them: "
@@ -76,7 +77,7 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
 def table1_part(module: ModuleType, records: Records) -> list[str]:
     parts = []
     for table in module.tables(records):
-        rows = [row for row in table.rows if "not run" not in row]
+        rows = [row for row in table.rows if tables.NOT_RUN not in row]
         if rows:
             wanted = ("Model", "valid, paper", "valid, ours", "test, paper", "test, ours", "n")
             parts += [

@@ -12,7 +12,7 @@ from typing import Any
 from varrnn import outputs
 from varrnn.config import HORIZON, NOT_COMPOSED, relative_dir
 from varrnn.errors import UserError
-from varrnn.identity import NO_PART_OF_A_RUN, SENTIMENT_TASKS, identify
+from varrnn.identity import NO_PART_OF_A_RUN, SENTIMENT, identify
 from varrnn.records import MOVING, RECORDS, Record, load, read
 
 TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
@@ -25,7 +25,7 @@ def place(record: Record) -> Path:
     horizon is another run, and leaves the row of a table alone.
     """
     differs = _differs(record)
-    if record.choices["task"] in SENTIMENT_TASKS:
+    if SENTIMENT in record.options:
         differs.pop(HORIZON, None)
     return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
 

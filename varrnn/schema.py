@@ -75,6 +75,11 @@ class Task:
     steps: int = option(35, "length T of a training sequence")
     batch_size: int = option(20, "sequences per update")
 
+    @property
+    def own_files(self) -> bool:
+        """Are the data the user's, so that they may change between two starts?"""
+        return False
+
 
 @dataclass
 class LanguageModel(Task):
@@ -86,6 +91,10 @@ class LanguageModel(Task):
     test: str | None = option(None, "corpus=text: the test text")
     min_count: int | None = option(None, "corpus=text: rarer words become <unk>; default 2, or 1 where <unk> is there")
     headline: str = option("true", "which validation perplexity is shown first: true, or authors (their normaliser)")
+
+    @property
+    def own_files(self) -> bool:
+        return self.corpus == "text"
 
 
 @dataclass
@@ -106,6 +115,10 @@ class Sentiment(Task):
     word_mask: str = option("sequence", "a word mask per sequence, or per minibatch (the Keras fork)")
     scaling: str = option("inverted", "inverted: masks of 1 / (1 - p); retain: masks of 1 and a factor 1 - p at test")
     untied_naive: bool = option(False, "masks drawn at every step are also drawn for every gate (the Keras fork)")
+
+    @property
+    def own_files(self) -> bool:
+        return self.reviews == "csv"
 
 
 @dataclass

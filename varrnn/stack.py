@@ -31,7 +31,7 @@ DEFAULTS = {
 class RecurrentLayers(MaskedModule):
     """A stack of recurrent layers with the same network units dropped at each time step (section 4 of the paper).
 
-    In train() each call draws new masks, one per sequence; in eval() the masks are ones (the dropout approximation).
+    In train() each call draws masks, one per sequence; in eval() every mask is at its mean (the dropout approximation).
     ``sample_masks`` and ``masks=`` give them into the caller's hands.
     """
 
@@ -50,8 +50,8 @@ class RecurrentLayers(MaskedModule):
         bidirectional: bool,
         fast: bool = True,
         cell_scaling: str = "read",
-        device: Any = None,
-        dtype: Any = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.cell, self.cell_scaling = cell, cell_scaling
@@ -108,7 +108,7 @@ class RecurrentLayers(MaskedModule):
     def sample_masks(
         self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
     ) -> tuple[Masks, ...]:
-        """Draw the masks of one function from q(omega), on the parameters' device and dtype."""
+        """Draw the masks of one function from q(omega), on the layers' device; ``per_step`` rates need ``steps``."""
 
         def draw(index: int) -> Masks:
             sizes = (self.cell.gates, batch_size, self._shapes(index)[0][1], self.hidden_size)
@@ -117,7 +117,7 @@ class RecurrentLayers(MaskedModule):
         return tuple(draw(index) for index in range(self.num_layers * self.directions))
 
     def ones_masks(self) -> tuple[Masks, ...]:
-        """The masks of the dropout approximation: ones."""
+        """The dropout approximation: every mask at its mean, which is one (but for cell_scaling="step")."""
         return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
 
     def _approximation(self) -> Masks:

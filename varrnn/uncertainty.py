@@ -1,6 +1,6 @@
 """What a model does not know, from samples of MC dropout (the paper's future work; Gal & Ghahramani, 2015).
 
-Everything is kept as running sums: samples are added one by one, or many at once, and then forgotten, graphs included.
+Everything is kept as running sums: samples are added (classes also many at once) and forgotten, graphs included.
 """
 
 import math
@@ -74,7 +74,7 @@ class Regression:
     precision: float
     targets: Tensor | None = None  # give them to get the log-likelihood
     samples: int = 0
-    mean: Tensor | None = None  # the predictive mean
+    average: Tensor | None = None  # of the samples
     squares: Tensor | None = None  # squared distances from the mean, summed
     log_sum: Tensor | None = None  # log of the summed likelihoods of the targets
 
@@ -86,18 +86,23 @@ class Regression:
     def add(self, output: Tensor) -> "Regression":
         """One sample; Welford's update, which loses no digits when the spread is small beside the mean."""
         y = output.double()
-        if self.mean is None or self.squares is None:
-            self.mean, self.squares = torch.zeros_like(y), torch.zeros_like(y)
-        if y.shape != self.mean.shape:
-            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.mean.shape)}")
+        if self.average is None or self.squares is None:
+            self.average, self.squares = torch.zeros_like(y), torch.zeros_like(y)
+        if y.shape != self.average.shape:
+            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.average.shape)}")
         self.samples += 1
-        away = y - self.mean
-        self.mean = self.mean + away / self.samples
-        self.squares = self.squares + away * (y - self.mean)
+        away = y - self.average
+        self.average = self.average + away / self.samples
+        self.squares = self.squares + away * (y - self.average)
         if self.targets is not None:
             log_p = log_density(y, self.targets.double(), self.precision)
             self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
         return self
+
+    @property
+    def mean(self) -> Tensor:
+        """The predictive mean, E[y]."""
+        return _given(self.average)
 
     @property
     def model_variance(self) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from varrnn.claims.other_evidence import ensembles_of_ten, loop_speed, our_speed
 from varrnn.claims.paper_numbers import TABLE1, YARDSTICKS, Row
 from varrnn.claims.perplexity_rules import (
-    FIGURE2,
     MC,
     TEST,
     VALID,
@@ -24,7 +23,7 @@ from varrnn.claims.perplexity_rules import (
     within,
 )
 from varrnn.claims.verdict import Claim
-from varrnn.paper_runs import Run, language_model
+from varrnn.paper_runs import Run, figure2, language_model
 
 TIED, UNTIED, NAIVE, NONE = "variational_tied", "variational_untied", "naive", "none"
 MOON, MOON_EMB = "moon", "moon_emb"
@@ -43,10 +42,6 @@ def level_claim(letter: str, row: Row) -> Claim:
     statement = f"medium, level of {row.label}"
     rule = within(row.model, levels, 2)
     return Claim(f"C11{letter}", statement, numbers, at("medium", row.model), rule, mc=row.mc, rule_text="within 2 %")
-
-
-def no_decay(model: str) -> Run:
-    return language_model("medium", model, "optim=no_decay")
 
 
 MEDIUM = (
@@ -114,13 +109,13 @@ LARGE = (
 
 WITHOUT_DECAY = (
     Claim("C23", "medium, constant lr: best valid of variational below naive and none", "figure 2",
-          {model: no_decay(model) for model in FIGURE2}, no_decay_order, analogue=True,
+          figure2(), no_decay_order, analogue=True,
           rule_text="min over epochs: variational < naive, none"),
     Claim("C24", "medium: each is worse without learning-rate decay", "figure 2 and Table 1",
-          {**at("medium", *FIGURE2), **{f"{model}, no decay": no_decay(model) for model in FIGURE2}}, decay_helps,
+          {**at("medium", *figure2()), **{f"{model}, no decay": run for model, run in figure2().items()}}, decay_helps,
           analogue=True, rule_text="best point without decay above the value with decay"),
     Claim("C25", "the rise after the best point: none > naive > variational", "-",
-          {model: no_decay(model) for model in FIGURE2}, rise_order, analogue=True, ours=True,
+          figure2(), rise_order, analogue=True, ours=True,
           rule_text="order of last - min"),
 )  # fmt: skip
 

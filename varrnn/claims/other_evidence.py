@@ -88,8 +88,7 @@ def speeds(benchmark: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def on_cuda(benchmark: Mapping[str, Any]) -> bool:
-    machine = benchmark.get("machine") or benchmark
-    return bool(machine.get("gpu")) or str(machine.get("device", "cpu")).startswith("cuda")
+    return bool((benchmark.get("machine") or {}).get("gpu"))
 
 
 def untied_to_tied(speed: Mapping[str, Any]) -> float | None:

@@ -27,7 +27,6 @@ from varrnn.claims.verdict import Evidence, Outcome
 from varrnn.records import Group
 
 Rule = Callable[[Evidence], Outcome | None]
-Number = float | int | str
 MC, APPROXIMATION = "test_rmse_mc", "test_rmse"
 
 

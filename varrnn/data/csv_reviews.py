@@ -32,7 +32,7 @@ def load(path: str) -> Reviews:
     if not rows:
         raise UserError(f"{file}: a header but no reviews below it")
     texts, ratings = zip(*rows)
-    return Reviews(file.stem, list(texts), np.array(ratings), files.sha256_of(content), source=str(file))
+    return Reviews("reviews", list(texts), np.array(ratings), files.sha256_of(content), source=str(file))
 
 
 def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:

@@ -12,6 +12,7 @@ from varrnn.errors import UserError
 
 PADDING, START, OOV = 0, 1, 2
 FIRST_RANK = 3  # the most frequent word has rank 1, hence id 4; id 3 is never used
+TEST_SHARE = 0.2
 
 
 @dataclass
@@ -50,23 +51,21 @@ class Segments:
     best_rmse: float | None = None
 
 
-def segments(
-    reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0, test_share: float = 0.2
-) -> Segments:
+def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0) -> Segments:
     """Shuffle the reviews, cut each into consecutive segments of `steps` words, and split 80 / 20 by segments.
 
     `hold_out` is the share of the training REVIEWS set apart for choosing hyper-parameters: the last ones in the
     shuffled order, which is random already. With 0 the training set is the authors'.
     Differs: the paper names no held-out set, and the authors' code chose on the test curve.
     """
-    _check(reviews, steps, max_words, hold_out, test_share)
+    _check(reviews, steps, max_words, hold_out)
     ids, num_words = number_words(reviews.texts, max_words)
     order = shuffled(len(ids))
     x, review = cut([ids[i] for i in order], steps)
     review = order[review]
     y = np.asarray(reviews.ratings, np.float64)[review]
-    border = int((1 - test_share) * len(x) + 1e-9)
-    kept = border - _held_out(review[:border], hold_out)
+    border = int((1 - TEST_SHARE) * len(x) + 1e-9)
+    kept = border - held_out(review[:border], hold_out)
     if not 0 < kept <= border < len(x):
         raise UserError(
             f"{reviews.where}: {len(x)} segments are too few for train, held-out and test; give more reviews"
@@ -129,7 +128,7 @@ def cut(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
     return x, review
 
 
-def _held_out(review: np.ndarray, share: float) -> int:
+def held_out(review: np.ndarray, share: float) -> int:
     """How many segments at the end belong to the last `share` of the distinct reviews."""
     if share == 0:
         return 0
@@ -145,7 +144,7 @@ def _moments(where: str, y: np.ndarray) -> tuple[float, float]:
     return mean, std
 
 
-def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float, test_share: float) -> None:
+def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float) -> None:
     if steps < 2:
         raise UserError(f"task.steps={steps}: segments of {reviews.where} need at least 2 words, the first a start")
     if max_words < FIRST_RANK + 2:
@@ -155,7 +154,5 @@ def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float, test_s
         )
     if not 0 <= hold_out < 1:
         raise UserError(f"task.hold_out={hold_out}: a share of {reviews.where}, at least 0 and below 1, e.g. 0.1")
-    if not 0 < test_share < 1:
-        raise UserError(f"{reviews.where}: test_share={test_share}; must lie between 0 and 1, e.g. 0.2")
     if len(reviews.texts) < 3:
         raise UserError(f"{reviews.where}: {len(reviews.texts)} reviews; at least 3 are needed")

@@ -1,4 +1,4 @@
-"""Whole-sequence forward and backward passes: the fast twins of cells.py, a file per cell."""
+"""Whole-sequence forward and backward passes: the fast twins of the LSTM and the GRU in cells.py."""
 
 from collections.abc import Callable
 

@@ -21,15 +21,13 @@ from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, chunks, operand, over, project
 
 
-def gru_sequence(
-    x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool = True
-) -> tuple[Tensor, ...]:
+def gru_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
     """Every h_t, (T, B, H), of x (T, B, I), with the reset after the product."""
     return _run(x, state, w, masks, True)
 
 
 def gru_sequence_reset_before(
-    x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool = True
+    x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool
 ) -> tuple[Tensor, ...]:
     """Every h_t, (T, B, H), of x (T, B, I), with the reset before the product."""
     return _run(x, state, w, masks, False)
@@ -82,10 +80,8 @@ def forward(
     x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Every h_t, the gates, and q where the reset comes after it; without ``keep`` only h is worth having."""
-    if native.usable(x, h0, *w, *masks):
-        biases = input_bias(w, reset_after), None if w.b_hh is None else w.b_hh[2 * w.w_hh.shape[1] :]
-        return gru_native.forward(x, h0, w, masks, reset_after, keep, biases)
-    return torch_forward(x, h0, w, masks, reset_after, keep)
+    compute = gru_native.forward if native.usable(x, h0, *w, *masks) else torch_forward
+    return compute(x, h0, w, masks, reset_after, keep)
 
 
 def torch_forward(

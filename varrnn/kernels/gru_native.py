@@ -8,6 +8,7 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
+from varrnn.kernels.gru_products import input_bias
 from varrnn.kernels.layer_native import LAYER, Call, numbers, pointers
 from varrnn.kernels.products import for_both
 
@@ -26,9 +27,9 @@ def call(x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool) -> 
 
 
 def forward(
-    x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool, biases: tuple[Tensor | None, ...]
+    x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h, the gates (T, B, 3H) and q; ``biases`` are those of the inputs (3H) and of q (H)."""
+    """h, the gates (T, B, 3H) and q."""
     prepared = call(x, h0, w, masks, reset_after)
     size = w.w_hh.shape[1]
     steps = prepared.steps if keep else prepared.chunk
@@ -36,7 +37,8 @@ def forward(
     q = x.new_empty(steps, prepared.batch, size) if reset_after else None
     prepared.numbers(kept=keep)
     prepared.masked()
-    prepared.set(bias=biases[0], bias_q=biases[1] if reset_after else None, gates=gates, h=h, q=q)
+    bias_q = w.b_hh[2 * size :] if reset_after and w.b_hh is not None else None
+    prepared.set(bias=input_bias(w, reset_after), bias_q=bias_q, gates=gates, h=h, q=q)
     prepared.run("gru_forward")
     return h, gates, q
 
