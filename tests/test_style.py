@@ -66,7 +66,10 @@ ORDER = (
     *("speed", "speed_chart", "side_by_side", "text_uncertainty", "uncertainty_plots"),
 )
 # What makes tables, figures and verdicts of records knows nothing of networks.
-FROM_RECORDS = ("records", "tables", "plots", "artefact", "claims", "paper_runs", "style", "publish", "readme_block")
+FROM_RECORDS = (
+    *("records", "identity", "selection", "record_shape", "tables", "plots", "speed_chart", "heat_map", "sweeps"),
+    *("artefact", "claims", "paper_runs", "style", "publish", "readme_block"),
+)
 NETWORKS = ("cells", "kernels", "stack", "layers", "embedding", "model", "mc", "tasks", "train", "runs")
 
 

@@ -19,10 +19,9 @@ from yaml import YAMLError
 from varrnn import checkpoint, schema
 from varrnn.checks import check, check_names, nearest
 from varrnn.errors import UserError
-from varrnn.schema import CHOICES, NOT_IDENTITY, Config, leaves
+from varrnn.schema import CHOICES, HORIZON, NOT_IDENTITY, Config, leaves
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-HORIZON = "optim.epochs"
 NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
 LONGEST = 200  # bytes of a folder's name; file systems stop at 255
 

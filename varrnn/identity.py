@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from varrnn.paper_runs import Run
-from varrnn.schema import RATES
+from varrnn.schema import HORIZON, RATES
 
 SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
 NO_PART_OF_A_RUN = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
@@ -57,6 +57,6 @@ def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bo
     if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
         return False
     if SENTIMENT in wanted.options:
-        free = (*free, "optim.epochs")
+        free = (*free, HORIZON)
     compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
     return all(key not in found.options or found.options[key] == wanted.options[key] for key in compared)

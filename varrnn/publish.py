@@ -18,8 +18,9 @@ from varrnn import outputs, record_shape, schema
 from varrnn.data import cornell, ptb
 from varrnn.data.files import sha256_of_files
 from varrnn.errors import UserError
+from varrnn.record_shape import FINISHED, SUMMARY_FILE, UNSTABLE
 from varrnn.records import RECORDS, ROOT, as_record
-from varrnn.schema import leaves
+from varrnn.schema import HORIZON, leaves
 from varrnn.version import SCHEMA
 
 KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
@@ -74,7 +75,7 @@ def place_of_ensemble(file: Path, record: Mapping[str, Any], records: Path) -> P
 
 
 def read(folder: Path) -> dict[str, Any]:
-    file = folder if folder.suffix == ".json" else folder / "summary.json"
+    file = folder if folder.suffix == ".json" else folder / SUMMARY_FILE
     if not file.is_file():
         raise UserError(f"{folder}: no summary.json, so this run has not finished; start the same command again")
     try:
@@ -93,14 +94,14 @@ def read(folder: Path) -> dict[str, Any]:
 def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
     """Finished at its last epoch, or ended as unstable: those are published and counted too."""
     status = summary.get("status")
-    if status == "unstable":
+    if status == UNSTABLE:
         return
-    if status != "finished":
+    if status != FINISHED:
         raise UserError(f"{folder}: status is {status!r}; only finished and unstable runs are published")
     epochs, options = summary["history"]["epoch"][-1:], leaves(summary["config"])
-    if "optim.epochs" not in options:
+    if HORIZON not in options:
         raise UserError(f"{folder}: no optim.epochs in the config of summary.json; run again")
-    asked, cut_short = options["optim.epochs"], options.get("train.patience")
+    asked, cut_short = options[HORIZON], options.get("train.patience")
     if not epochs or (not cut_short and epochs != [asked]):
         raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
     if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
@@ -185,7 +186,7 @@ def own_words() -> set[str]:
     names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
     kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
     usual = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
-    return {"finished", "unstable", *BUILT_IN, *names, *(word for name in names for word in name.split("_")), *usual}
+    return {FINISHED, UNSTABLE, *BUILT_IN, *names, *(word for name in names for word in name.split("_")), *usual}
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from varrnn import outputs
-from varrnn.config import HORIZON, NOT_COMPOSED, relative_dir
+from varrnn.config import NOT_COMPOSED, relative_dir
 from varrnn.errors import UserError
 from varrnn.identity import NO_PART_OF_A_RUN, SENTIMENT, identify
+from varrnn.record_shape import FINISHED
 from varrnn.records import MOVING, RECORDS, Record, load, read
+from varrnn.schema import HORIZON
 
 TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
 
@@ -51,7 +53,7 @@ def refuse_other(record: Record, path: Path) -> None:
             f"{path} is the record of another run, which a changed default has moved to {place(old)}; "
             "`python scripts/publish.py --tidy` puts every record where it belongs"
         )
-    if old.status == "finished" and record.status != "finished":
+    if old.status == FINISHED and record.status != FINISHED:
         raise UserError(f"{path} is of a finished run, this one is {record.status}; remove that record to replace it")
     samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
     if old.epochs == record.epochs and samples < before:

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from varrnn.errors import UserError
 from varrnn.schema import CHOICES
 
+SUMMARY_FILE = "summary.json"  # in the folder of a run that has ended
+FINISHED, UNSTABLE = "finished", "unstable"
+GOING_ON = "going on"  # a finished run that is being trained further
+
 
 class Entry(NamedTuple):
     """How to tell that an entry is sound, and what it should be, in words."""

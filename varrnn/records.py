@@ -19,7 +19,8 @@ from varrnn import record_shape
 from varrnn.errors import UserError
 from varrnn.identity import Identity, identify, matches
 from varrnn.paper_runs import SEEDS, Run, small_grid
-from varrnn.schema import leaves
+from varrnn.record_shape import UNSTABLE
+from varrnn.schema import HORIZON, leaves
 from varrnn.selection import lowest
 from varrnn.version import SCHEMA
 
@@ -186,7 +187,7 @@ def grouped(records: Iterable[Record]) -> Group:
     best: dict[int, Record] = {}
     unstable: set[int] = set()
     for record in sorted(records, key=lambda r: (r.epochs, str(r.path))):
-        if record.status == "unstable":
+        if record.status == UNSTABLE:
             unstable.add(record.seed)
         else:
             best[record.seed] = record
@@ -195,8 +196,8 @@ def grouped(records: Iterable[Record]) -> Group:
 
 def ended(record: Record, wanted: Identity) -> bool:
     """Whether there is nothing left to train: the last epoch, or a stop on purpose."""
-    stopped = record.status == "unstable" or bool(record.options.get("train.patience"))
-    return stopped or record.epochs >= wanted.options["optim.epochs"]
+    stopped = record.status == UNSTABLE or bool(record.options.get("train.patience"))
+    return stopped or record.epochs >= wanted.options[HORIZON]
 
 
 def load(folder: Path | str = RECORDS) -> Records:

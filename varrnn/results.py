@@ -17,17 +17,16 @@ import torch
 from varrnn import checkpoint, record_shape
 from varrnn.errors import UserError
 from varrnn.kernels import native
-from varrnn.schema import Config, leaves
+from varrnn.record_shape import FINISHED, SUMMARY_FILE
+from varrnn.schema import HORIZON, Config, leaves
 from varrnn.version import SCHEMA, __version__
 
-SUMMARY = "summary.json"
-GOING_ON = "going on"  # a finished run that is being trained further
 COMPUTES = ("varrnn", "configs", "run.py")
 
 
 def read(folder: Path) -> dict[str, Any] | None:
     """The summary of a run that has ended, or None."""
-    file = folder / SUMMARY
+    file = folder / SUMMARY_FILE
     if not file.is_file():
         return None
     try:
@@ -35,7 +34,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
     fault = record_shape.fault(found, record_shape.RUN) if isinstance(found, dict) else "no JSON object"
-    if fault or not found.get("data") or "optim.epochs" not in leaves(found["config"]):
+    if fault or not found.get("data") or HORIZON not in leaves(found["config"]):
         why = f" ({fault})" if fault else ""
         raise UserError(f"{file}: not the summary of a run{why}; remove it and start the same command again")
     return found
@@ -43,7 +42,7 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 def is_finished(summary: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
     """Trained to its horizon, and its checkpoint is that of its numbers."""
-    return summary is not None and summary["status"] == "finished"
+    return summary is not None and summary["status"] == FINISHED
 
 
 def finished(folder: Path) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def finished(folder: Path) -> dict[str, Any]:
 
 def write(folder: Path, summary: dict[str, Any]) -> None:
     """Replace the summary in one step; what is not a finite number becomes null, since JSON knows no infinity."""
-    checkpoint.write_text(folder / SUMMARY, json.dumps(finite({"schema": SCHEMA, **summary}), indent=1) + "\n")
+    checkpoint.write_text(folder / SUMMARY_FILE, json.dumps(finite({"schema": SCHEMA, **summary}), indent=1) + "\n")
 
 
 def finite(value: Any) -> Any:

@@ -14,6 +14,7 @@ from varrnn.errors import UserError
 from varrnn.interrupt import Interrupts
 from varrnn.model import SequenceModel
 from varrnn.progress import Bar
+from varrnn.record_shape import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.schema import Config
 from varrnn.tasks import Numbers, Task
 from varrnn.train import BEST, CHECKPOINT, Progress, Trainer, Unstable
@@ -54,7 +55,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     results.code()  # asked now: see results.commit
     place = device.choose_device(config)
     results.forget_peak_memory(place)
-    begun = any((folder / name).is_file() for name in (CHECKPOINT, results.SUMMARY))
+    begun = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if begun and (folder / "config.yaml").is_file():
         saved = configs.load_run(folder)
         checkpoint.refuse_changes(folder, configs.of_a_folder(saved), configs.of_a_folder(config))
@@ -77,7 +78,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         model = task.model(config)
         if ended is not None and goes_on:  # from now on its numbers are not those of the checkpoint
             bar.line("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
-            results.write(folder, ended | {"status": results.GOING_ON})
+            results.write(folder, ended | {"status": GOING_ON})
         configs.save(config, folder / "config.yaml")
         if goes_on or not results.is_finished(ended):
             bar.line(f"run: {folder}")
@@ -135,11 +136,11 @@ def train(
     if code.endswith("+dirty"):
         where = ", ".join(results.COMPUTES)
         bar.line(f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be")
-    summary = {"status": "finished", **identification(config, task, device)}
+    summary = {"status": FINISHED, **identification(config, task, device)}
     try:
         progress = trainer.fit(code)
     except Unstable as error:
-        failed = {"status": "unstable", "reason": str(error), "metrics": {}}
+        failed = {"status": UNSTABLE, "reason": str(error), "metrics": {}}
         results.write(folder, summary | failed | leftovers(trainer.progress, device))
         raise
     started = time.perf_counter()

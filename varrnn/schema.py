@@ -165,6 +165,7 @@ class Config:
 
 TASKS = {"language_model": LanguageModel, "sentiment": Sentiment}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
+HORIZON = "optim.epochs"
 NOT_IDENTITY = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),

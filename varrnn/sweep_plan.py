@@ -8,6 +8,7 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from omegaconf import DictConfig
 
 from varrnn import config as configs
+from varrnn.schema import HORIZON
 
 MANY = 10**6  # points that only Hydra, or a sweeper of its plugins, can count
 
@@ -32,7 +33,7 @@ def one_run(config: DictConfig) -> str | None:
     for key in (word.key_or_group for word in swept(config)):
         if key in ("runs_root", "run_dir"):
             return f"{key}: one run in several places is no sweep; give one folder"
-        if key == configs.HORIZON:
+        if key == HORIZON:
             return f"{key}: a longer run is a shorter one that goes on; start each with a run_dir= of its own"
         own_file = key == "task.path" and config.task.get("reviews") == "csv"  # other reviews are another run
         if not own_file and not configs.identity({key: None}):

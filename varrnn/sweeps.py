@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from varrnn import config as configs
-from varrnn import record_shape, results
+from varrnn import record_shape
 from varrnn.errors import UserError
 from varrnn.failures import spell
 from varrnn.records import json_files
@@ -41,7 +41,7 @@ class Point:
 
     def __str__(self) -> str:
         if not math.isfinite(self.mean):
-            return "unstable"
+            return record_shape.UNSTABLE
         spread = f" ± {stdev(self.scores.values()):.3g}" if len(self.scores) > 1 else ""
         return f"{self.mean:.5g}{spread}"
 
@@ -103,7 +103,7 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
         fault = record_shape.fault(content, record_shape.SUMMARY) if known else ""
         if fault:
             print(f"left out: {file}: {fault}", file=sys.stderr)
-        elif known and content["status"] != results.GOING_ON:
+        elif known and content["status"] != record_shape.GOING_ON:
             yield content
 
 
@@ -149,7 +149,7 @@ def ranked(points: Iterable[Point]) -> list[Point]:
 
 def _score(group: list[dict[str, Any]]) -> str:
     """What the group is ranked by; "" where nothing was validated."""
-    finished = [summary["metrics"] for summary in group if summary["status"] == "finished"]
+    finished = [summary["metrics"] for summary in group if summary["status"] == record_shape.FINISHED]
     names = (*SCORES, *LEAKING) if group[0]["choices"]["protocol"] == "authors_code" else SCORES
     return next((name for name in names if finished and all(name in metrics for metrics in finished)), "")
 

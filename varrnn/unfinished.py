@@ -11,6 +11,7 @@ from yaml import YAMLError
 from varrnn import config as configs
 from varrnn import results
 from varrnn.failures import LAST_LINES, Failure, command
+from varrnn.record_shape import UNSTABLE
 
 SHOWN = ("valid_ppl", "valid_rmse_mc", "valid_rmse", "train_loss")  # of the last epoch: the first that it has
 
@@ -42,8 +43,8 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
 def _status(run: Path, ended: dict[str, Any] | None) -> str:
     if running(run):
         return "running"
-    if ended is not None and ended["status"] == "unstable":
-        return "unstable"
+    if ended is not None and ended["status"] == UNSTABLE:
+        return UNSTABLE
     return "failed" if (run / "error.txt").is_file() else "stopped"
 
 
