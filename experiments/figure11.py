@@ -6,9 +6,9 @@ from varrnn.artefact import Artefact, main
 from varrnn.paper_runs import FIGURE11
 from varrnn.plots import error_panel, figure
 from varrnn.records import Records
-from varrnn.style import VARIANTS, Look
+from varrnn.style import BLUE, VARIANTS, Look
 
-LOOKS = {"naive": VARIANTS["naive"], "fixed mask": Look("Dropout LSTM (fixed mask)", "#0072B2")}
+LOOKS = {"naive": VARIANTS["naive"], "fixed mask": Look("Dropout LSTM (fixed mask)", BLUE)}
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

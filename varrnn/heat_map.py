@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from varrnn.plots import figure
+from varrnn.style import VERMILION
 from varrnn.sweeps import Grid, short
-
-FRAME = "#D55E00"
 
 
 def draw(grid: Grid, folder: Path) -> list[Path]:
@@ -50,5 +49,5 @@ def paint(panel: Axes, cells: np.ndarray, best: tuple[int, int]) -> None:
         panel.text(column, row, text, ha="center", va="center", weight=weight, color="white" if dark else "black")
         if (row, column) == best:
             panel.add_patch(
-                Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=FRAME, linewidth=2)
+                Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=VERMILION, linewidth=2)
             )

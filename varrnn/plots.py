@@ -13,17 +13,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from varrnn import outputs
-from varrnn.paper_runs import SEEDS, Run, commands
+from varrnn.paper_runs import FIGURE4A, SEEDS, Run, commands
 from varrnn.records import Curve, Group, Records
-from varrnn.style import COLUMN, PAGE, RC, REFERENCE, VARIANTS, Look, sweep
+from varrnn.style import BLACK, BLUE, COLUMN, GREEN, PAGE, RC, REFERENCE, VARIANTS, VERMILION, Look, save, sweep
 
-COMBINATIONS = {
-    "p_E=0 p_U=0": ("#000000", ":"),
-    "p_E=0 p_U=0.5": ("#D55E00", "--"),
-    "p_E=0.5 p_U=0": ("#009E73", "-."),
-    "p_E=0.5 p_U=0.5": ("#0072B2", "-"),
-}
+COMBINATIONS = dict(zip(FIGURE4A, ((BLACK, ":"), (VERMILION, "--"), (GREEN, "-."), (BLUE, "-"))))
 Curves = Mapping[str, tuple[Look, Run]]  # role -> how it looks, and the run behind it
 
 
@@ -43,16 +37,13 @@ class Canvas(NamedTuple):
 def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Iterator[Canvas]:
     """One panel at column width, or several side by side at page width; saved as PDF and PNG below results/figures.
 
-    The files carry no dates, so that equal records give equal files. No pyplot: a script needs no display, and a
-    notebook keeps its own backend.
+    No pyplot: a script needs no display, and a notebook keeps its own backend.
     """
-    files = [folder / "figures" / f"{name}{suffix}" for suffix in (".pdf", ".png")]
+    files: list[Path] = []
     with matplotlib.rc_context(RC):
         made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
         yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
-        with outputs.writing(outputs.folder(files[0].parent)):
-            made.savefig(files[0], metadata={"CreationDate": None})
-            made.savefig(files[1], metadata={"Software": None})
+        files += save(made, folder / "figures" / name)
 
 
 def error_curve(group: Group) -> Curve:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from varrnn import outputs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one column, and the whole width of a page
 
@@ -39,18 +45,29 @@ class Look(NamedTuple):
 
 
 # Okabe and Ito's colours, told apart with every kind of colour vision; lines differ too, for print in grey.
+BLACK, BLUE, SKY, GREEN = "#000000", "#0072B2", "#56B4E9", "#009E73"
+VERMILION, ORANGE, YELLOW, PINK = "#D55E00", "#E69F00", "#F0E442", "#CC79A7"
 VARIANTS = {
-    "variational_untied": Look("Variational (untied)", "#0072B2", "-", 0),
-    "variational_tied": Look("Variational (tied)", "#56B4E9", (0, (5, 1)), 1),
-    "variational_untied_noemb": Look("Variational, no word dropout", "#CC79A7", "-.", 2),
-    "naive": Look("Naive dropout", "#D55E00", "--", 3),
-    "moon": Look("Moon et al.", "#009E73", "-.", 4),
-    "moon_emb": Look("Moon et al. + emb", "#E69F00", (0, (3, 1, 1, 1)), 5),
-    "moon_cell_only": Look("Moon et al., cell only", "#F0E442", ":", 6),
-    "none": Look("Standard (no dropout)", "#000000", ":", 7),
+    "variational_untied": Look("Variational (untied)", BLUE, "-", 0),
+    "variational_tied": Look("Variational (tied)", SKY, (0, (5, 1)), 1),
+    "variational_untied_noemb": Look("Variational, no word dropout", PINK, "-.", 2),
+    "naive": Look("Naive dropout", VERMILION, "--", 3),
+    "moon": Look("Moon et al.", GREEN, "-.", 4),
+    "moon_emb": Look("Moon et al. + emb", ORANGE, (0, (3, 1, 1, 1)), 5),
+    "moon_cell_only": Look("Moon et al., cell only", YELLOW, ":", 6),
+    "none": Look("Standard (no dropout)", BLACK, ":", 7),
 }
 REFERENCE = "#777777"
 SEQUENCE = "viridis"  # for sweeps: from dark (low) to light (high)
+
+
+def save(figure: Figure, file: Path) -> list[Path]:
+    """As PDF and PNG, without dates, so that equal records give equal files."""
+    files = {file.with_suffix(".pdf"): "CreationDate", file.with_suffix(".png"): "Software"}
+    with outputs.writing(outputs.folder(file.parent)):
+        for path, dated in files.items():
+            figure.savefig(path, metadata={dated: None})
+    return list(files)
 
 
 def sweep(labels: list[str]) -> dict[str, Look]:

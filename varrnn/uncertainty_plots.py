@@ -18,10 +18,9 @@ from matplotlib.figure import Figure
 
 from varrnn import outputs
 from varrnn.calibration import Reliability
-from varrnn.style import PAGE, RC, REFERENCE
+from varrnn.style import BLUE, GREEN, PAGE, RC, REFERENCE, VERMILION, save
 from varrnn.text_uncertainty import MEASURES, WordUncertainty
 
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 COLOURS = matplotlib.colormaps["YlOrRd"]
 LETTER, LINE = 0.0665, 0.175  # inches: advance of a letter and distance of lines, monospaced at 8 points
 END = "<eos>"
@@ -33,9 +32,7 @@ def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height))
         yield list(figure.subplots(1, panels, squeeze=False)[0])
-        with outputs.writing(outputs.folder(file.parent)):
-            figure.savefig(file.with_suffix(".png"), metadata={"Software": None})
-            figure.savefig(file.with_suffix(".pdf"), metadata={"CreationDate": None})
+        save(figure, file)
 
 
 def scale(values: np.ndarray) -> Normalize:
@@ -137,7 +134,7 @@ def position_picture(known: Mapping[str, np.ndarray], file: Path) -> None:
     """Mean over sequences of every measure (sequences, positions), against the words read so far; band: 2 s.e."""
     with canvas(file, PAGE, 2.5, 2) as panels:
         left = (("surprise", REFERENCE, "-"), ("predictive_entropy", BLUE, "-"), ("expected_entropy", GREEN, "--"))
-        for axes, lines in zip(panels, (left, (("mutual_information", ORANGE, "-"),))):
+        for axes, lines in zip(panels, (left, (("mutual_information", VERMILION, "-"),))):
             for measure, colour, style in lines:
                 _band(axes, known[measure], MEASURES[measure], colour, style)
             axes.set(xlabel="words read since the zero state", ylabel="nats per word", xscale="log")
@@ -168,7 +165,7 @@ def domains_picture(
             boxes = axes.boxplot(
                 values, orientation="horizontal", whis=(5, 95), showfliers=False, patch_artist=True, widths=0.6
             )
-            for box, colour in zip(boxes["boxes"], (BLUE, ORANGE, GREEN)):
+            for box, colour in zip(boxes["boxes"], (BLUE, VERMILION, GREEN)):
                 box.set(facecolor=colour, alpha=0.5)
             for line in boxes["medians"]:
                 line.set(color="black")
@@ -185,7 +182,7 @@ def reliability_picture(diagrams: Mapping[str, Reliability], file: Path) -> None
     """Reliability diagram, and beside it which share of the predictions has which confidence."""
     with canvas(file, PAGE, 2.8, 2) as (axes, counts):
         axes.plot([0, 1], [0, 1], color=REFERENCE, lw=0.8, ls=":")
-        for (name, diagram), colour, mark in zip(diagrams.items(), (ORANGE, BLUE), ("s", "o")):
+        for (name, diagram), colour, mark in zip(diagrams.items(), (VERMILION, BLUE), ("s", "o")):
             label = f"{name}: ECE {diagram.ece:.3f}"
             axes.plot(diagram.confidence.cpu(), diagram.accuracy.cpu(), color=colour, marker=mark, ms=3, label=label)
             assert diagram.counts is not None
@@ -207,14 +204,14 @@ def regression_picture(
         order = np.array_split(np.argsort(sd), 10)
         places = [float(np.sqrt(np.mean(sd[part] ** 2))) for part in order]
         rms = [float(np.sqrt(np.mean(error[part] ** 2))) for part in order]
-        left.plot(places, rms, "o-", color=ORANGE, ms=4, label="root mean square of a tenth")
+        left.plot(places, rms, "o-", color=VERMILION, ms=4, label="root mean square of a tenth")
         ends = np.array([sd.min(), sd.max()])
         left.plot(ends, ends, color=REFERENCE, ls=":", lw=0.8, label="error = deviation")
         left.set(xlabel="predictive standard deviation", ylabel="error of the MC mean, absolute")
         left.set_ylim(0, 1.35 * np.abs(error).max())  # room for the legend
         left.legend(loc="upper left")
         right.plot([0, 1], [0, 1], color=REFERENCE, ls=":", lw=0.8)
-        for (name, share), colour in zip(held.items(), (ORANGE, BLUE)):
+        for (name, share), colour in zip(held.items(), (VERMILION, BLUE)):
             right.plot(levels, share, "o-", color=colour, ms=3, label=name)
         right.set(xlabel="promised share inside the interval", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
         right.legend(loc="upper left")
