@@ -162,6 +162,8 @@ def check(chosen: argparse.Namespace) -> None:
     """Before anything is measured: a record is whole, and files have formats that can be written."""
     if chosen.threads is not None and chosen.threads < 1:
         raise UserError(f"--threads {chosen.threads}: must be at least 1")
+    if chosen.clock == "cpu" and device_named(chosen.device).type != "cpu":
+        raise UserError("--clock cpu: a GPU's work is not in the process's time; add --device cpu, or use --clock wall")
     way_out = "without --record (which `make bench` adds), python scripts/benchmark.py measures any part"
     if chosen.record and chosen.quick:
         raise UserError(f"--record --quick: three rounds are a look, no record; {way_out}")

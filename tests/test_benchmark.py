@@ -29,7 +29,7 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(speed, "SHAPES", {"medium": TINY, "sentiment": sentiment})
     monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
     file, chart = tmp_path / "deep" / "bench.json", tmp_path / "chart.png"
-    words = ["benchmark.py", "--size", "all", "--quick", "--json", str(file), "--chart", str(chart)]
+    words = ["benchmark.py", "--size", "all", "--quick", "--device", "cpu", "--json", str(file), "--chart", str(chart)]
     monkeypatch.setattr(sys, "argv", words)
     benchmark.main()
     record = json.loads(file.read_text())

@@ -39,9 +39,13 @@ def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
 
     with pytest.raises(type(error)), checkpoint.readable(tmp_path / "checkpoint.pt"):
         refuse()
+    checkpoint.save({}, tmp_path / "checkpoint.pt")
     monkeypatch.setattr(torch, "save", refuse)
+    monkeypatch.setattr(torch, "load", refuse)
     with pytest.raises(type(error)):
         checkpoint.save({}, tmp_path / "checkpoint.pt")
+    with pytest.raises(type(error)):
+        checkpoint.load(tmp_path / "checkpoint.pt")
 
 
 def test_tensors_of_a_tree_are_moved():

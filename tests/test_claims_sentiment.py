@@ -151,6 +151,20 @@ def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
     assert verdict(0.18).words() == "reproduced"
 
 
+def test_a_model_that_overfits_beyond_the_constant_has_learnt(records_of) -> None:
+    def change(role, epoch, history):
+        if role == "variational_untied":
+            return {}
+        risen = 0.15 + 0.0006 * epoch
+        return {
+            "test_rmse": risen.tolist(),
+            "test_rmse_mc": every_fifth(epoch, risen),
+            "train_rmse": [0.01] * len(epoch),
+        }
+
+    assert judge(BY_ID["C27"], records_of(of("C27", change))).words() == "reproduced"
+
+
 def test_c43_changes_of_two_seeds_do_not_cancel(records_of) -> None:
     contents = of("C43", lambda role, epoch, history: {})
     for content in contents:

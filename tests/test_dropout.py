@@ -6,7 +6,7 @@ import torch
 
 import varrnn
 from varrnn import Dropout, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
-from varrnn.dropout import bernoulli, is_ones, ones
+from varrnn.dropout import bernoulli, cast, is_ones, ones
 
 T, B, I, H = 6, 40, 30, 50
 
@@ -262,3 +262,12 @@ class TestMoon:
         assert dropped.any() and not dropped.all()
         assert (c[0][dropped] == 0).all() and (c[0][~dropped] != 0).all()
         assert (out[:, dropped] == 0).all()
+
+
+def test_no_dropout_stays_no_multiplication_under_autocast():
+    z = cast(ones(), torch.bfloat16)
+    assert z.dtype == torch.bfloat16 and is_ones(z)
+    assert not is_ones(cast(torch.ones(1, 1, 1, 1), torch.bfloat16))
+    mask = ones().requires_grad_()
+    cast(mask, torch.bfloat16).sum().backward()
+    assert mask.grad is not None

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch import nn
 
@@ -27,11 +28,11 @@ def test_reduced_precision_is_not_taken_for_mixed_rows():
         torch.set_float32_matmul_precision("highest")
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch")
 def test_torchs_newer_option_for_tf32_does_not_stop_anything():
     """Who has used it may not read the older ones; in a process of its own, for it cannot be taken back."""
     code = """
 import torch
-from torch import nn
 from varrnn import VariationalLSTM, mc_predict
 torch.backends.cuda.matmul.fp32_precision = "tf32"
 model = VariationalLSTM(3, 4, dropout=0.5)

@@ -223,16 +223,16 @@ def test_one_gpu_each(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: taken.append(gpu))
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert multirun.side_by_side("auto") == multirun.cores()  # a driver that torch cannot use
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert multirun.side_by_side("auto") == 2
     with multirun.share(config.Config(), hydra("joblib", 0), tmp_path):
         with multirun.share(config.Config(device="cuda"), hydra("joblib", 1), tmp_path):
             assert taken == [0, 1]
-        # the second has ended, so its GPU is free
         third, fourth = (multirun.share(config.Config(), hydra("joblib", number), tmp_path) for number in (2, 3))
         with third, fourth:
-            assert taken == [0, 1, 1, 1]  # all taken: 3 modulo 2
+            assert taken == [0, 1, 1, 1]  # the second has ended; then all are taken: 3 modulo 2
     for given, launcher in itertools.product(("cpu", "cuda:1"), ("joblib", "basic")):
         with multirun.share(config.Config(device=given), hydra(launcher), tmp_path):
             assert len(taken) == 4

@@ -145,6 +145,7 @@ def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
         ((12, 0), ["sm_80", "compute_90"], True),
         ((7, 0), ["compute_75"], False),
         ((7, 0), [], True),
+        ((9, 0), ["gfx906", "gfx90a:sramecc+"], True),
     ],
 )
 def test_which_gpus_a_build_of_torch_serves(gpu, builds, served):

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from varrnn import checkpoint, config, progress, runs, sweep_plan
 from varrnn.errors import UserError
 from varrnn.interrupt import Interrupts, Stopped
+from varrnn.mc import MonteCarlo
 from varrnn.progress import Bar
 from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.train import CHECKPOINT, Trainer
@@ -99,6 +100,17 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(Trainer, "update", update)
+        runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
+    original_window, windows = MonteCarlo.advance, []
+
+    def advance(self, samples):
+        windows.append(1)
+        if len(windows) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original_window(self, samples)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(MonteCarlo, "advance", advance)
         runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     resumed = runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     for name in ("test_ppl", "test_ppl_mc"):

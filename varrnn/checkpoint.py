@@ -46,6 +46,8 @@ def load(file: Path) -> dict[str, Any]:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        if of_the_device(error):
+            raise
         raise damaged(file, error) from error
 
 

@@ -5,7 +5,7 @@ import re
 import torch
 
 from varrnn.errors import UserError
-from varrnn.schema import Config
+from varrnn.schema import Config, LanguageModel
 
 
 def choose_device(config: Config) -> torch.device:
@@ -35,12 +35,16 @@ def device_named(name: str) -> torch.device:
 
 
 def runs_on(gpu: tuple[int, int], builds: list[str]) -> bool:
-    """Is a GPU of this compute capability served by "sm_80" (its own major version) or "compute_90" (this or older)?"""
-    for kind, number in (build.split("_") for build in builds):
-        made_for = divmod(int(re.sub(r"\D", "", number)), 10)
+    """Is a GPU of this compute capability served by "sm_80" (its own major version) or "compute_90" (this or older)?
+
+    Builds of other kinds (AMD's "gfx90a") are not judged.
+    """
+    known = [found for build in builds if (found := re.fullmatch(r"(sm|compute)_(\d+)\w*", build))]
+    for kind, number in (found.groups() for found in known):
+        made_for = divmod(int(number), 10)
         if made_for <= gpu and (kind == "compute" or made_for[0] == gpu[0]):
             return True
-    return not builds
+    return not known
 
 
 def out_of_memory(error: Exception) -> bool:
@@ -57,7 +61,8 @@ def of_the_device(error: Exception) -> bool:
 def too_large(config: Config) -> str:
     """What to lower."""
     size, task = config.size, config.task
+    sampling = " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if isinstance(task, LanguageModel) else ""
     return (
-        f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps} "
-        "(MC dropout: mc.rows=20 and mc.memory_mb=64 take little); lower one of them, what is done is kept"
+        f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps}"
+        f"{sampling}; lower one of them, what is done is kept"
     )

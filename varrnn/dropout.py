@@ -126,7 +126,7 @@ def is_ones(z: Tensor) -> bool:
 
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
-    if z.dtype == dtype or exporting() or not is_ones(z):
+    if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or exporting() or not is_ones(z):
         return z.to(dtype)
     return ones(device=z.device, dtype=dtype)
 

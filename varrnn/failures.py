@@ -20,7 +20,7 @@ from varrnn.schema import Config
 
 LAST_LINES = 5
 BEFORE_A_QUOTE = r"(\\*)('|$)"
-NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress", "threads", "device")  # said elsewhere, or the machine's
+NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress")  # said elsewhere, or nothing that a run depends on
 
 
 @dataclass(frozen=True)

@@ -159,9 +159,8 @@ class Passes:
         one = self.evaluate(1, seed=0)
         pair = apart(self.evaluate(2, seed=0), 2, one.shape)
         repeats = all(same(part, one, self.model) for part in pair)
-        if not repeats and same(
-            self.evaluate(1, seed=1), one, self.model
-        ):  # else it is random in eval too, and tells nothing
+        # one that does not even repeat itself is random in eval too, and tells nothing
+        if not repeats and same(self.evaluate(1, seed=1), one, self.model):
             raise ValueError(
                 f"{type(self.model).__name__} mixes the rows of the batch: two copies of the inputs do not give its "
                 "output twice (does it flatten time and batch?); return (T, B, ...) or use chunk=1"

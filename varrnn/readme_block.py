@@ -62,8 +62,8 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     rows = [row for row in table.rows if tables.NOT_RUN not in row]
     shown = columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = (
-        "The standard model: Zaremba et al.'s recipe, at its best validation epoch. All columns and how to read them: "
-        "[results/tables/small.md](results/tables/small.md), grid in [small_grid.md](results/tables/small_grid.md)"
+        "The standard model follows Zaremba et al.'s recipe and is reported at its best validation epoch. All columns: "
+        "[results/tables/small.md](results/tables/small.md), the grid: [small_grid.md](results/tables/small_grid.md)."
     )
     picture = "![Learning curves at size small](results/figures/learning_curves.png)"
     return [

@@ -39,9 +39,8 @@ def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
             if not device.out_of_memory(error):
                 raise
             note(folder, UserError(device.too_large(config)))
-            raise UserError(
-                f"{folder}: {device.too_large(config)}"
-            ) from error  # unnamed: a name keeps its frames alive
+            # not kept under a name: its traceback, which holds all that is on the GPU, would hold it too
+            raise UserError(f"{folder}: {device.too_large(config)}") from error
 
 
 def note(folder: Path, error: Exception) -> None:

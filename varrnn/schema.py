@@ -137,8 +137,8 @@ class MC:
 
     samples: int = option(1000, "stochastic passes over the test data; 0 skips MC dropout")
     word_dropout: bool = option(False, "keep word dropout on in MC (an ablation; off behind the paper's 73.4)")
-    rows: int = option(0, "samples evaluated side by side; 0 chooses by device")
-    memory_mb: int = option(0, "memory for the logits of one chunk; 0 chooses by device (256, on a GPU 2048)")
+    rows: int = option(0, "samples evaluated side by side; 0 chooses by device and vocabulary")
+    memory_mb: int = option(0, "memory for the logits of one chunk, about half of what is used; 0 chooses by device")
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 
 from varrnn.records import Group
 
-LEARNED = 0.99  # of the constant predictor's error: what ends above has learnt nothing
+LEARNED = 0.99  # of the constant predictor's error: what never falls below has learnt nothing
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
@@ -93,13 +93,17 @@ def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None
 
 
 def unlearned(groups: Mapping[str, Group]) -> str:
-    """A caution: which models of a comparison end where a constant prediction does; empty if they all learn."""
+    """A caution: which models of a comparison are never better than a constant prediction; empty if they all learn."""
     flat = []
     for role, group in groups.items():
         constant = group.mean("constant_rmse")
-        if constant is not None and mean_of(group, final) > LEARNED * constant:
+        if constant is not None and mean_of(group, lowest) > LEARNED * constant:
             flat.append(role)
     return f"no better than a constant: {', '.join(flat)}" if flat else ""
+
+
+def lowest(epochs: np.ndarray, values: np.ndarray) -> float:
+    return float(values.min())
 
 
 def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:

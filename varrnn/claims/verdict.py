@@ -127,7 +127,7 @@ def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
 def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, caution: str) -> str:
     if epochs < claim.epochs:
         return SHORT
-    if n < claim.seeds or (outcome.agrees and caution):  # models that learnt nothing are equal to each other
+    if n < claim.seeds or (outcome.agrees and caution):  # models that learnt nothing may agree with anything
         return INDICATIVE
     return REPRODUCED if outcome.agrees else NOT_REPRODUCED
 
