@@ -220,11 +220,11 @@ def test_threads_are_divided(tmp_path, monkeypatch):
 def test_one_gpu_each(tmp_path, monkeypatch):
     """The process takes a GPU; the config, which later evaluations repeat elsewhere, does not name it."""
     taken = []
-    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: taken.append(gpu))
+    for name, fake in {"set_device": taken.append, "device_count": lambda: 2, "is_available": lambda: False}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert multirun.side_by_side("auto") == multirun.cores()  # a driver that torch cannot use
+    monkeypatch.setattr(multirun, "cores", lambda: 7)
+    assert multirun.side_by_side("auto") == 7  # a driver that torch cannot use
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert multirun.side_by_side("auto") == 2
     with multirun.share(config.Config(), hydra("joblib", 0), tmp_path):
