@@ -36,7 +36,7 @@ def main() -> int:
     if not found and not left:
         raise UserError(f"no runs below {options.runs}; give the runs_root of a sweep, or a folder of records")
     for grid in sweeps.grids(found, options.over):
-        show(grid, options.out or usual_out(options.runs))
+        show(grid, options.runs, options.out or usual_out(options.runs))
     for run in left:
         print(f"{run.status}: {run.failure}")
     return int(any(run.status != "running" for run in left))
@@ -56,13 +56,17 @@ def check(over: list[str]) -> None:
             raise UserError(f"--over {key}: no grid is ranked over this option; leave it out")
 
 
+def published(runs: Path) -> bool:
+    """Are these committed records?"""
+    return runs.resolve().is_relative_to(RECORDS.parent)
+
+
 def usual_out(runs: Path) -> Path:
     """Beside the runs; what is made of committed records stays out of the repository."""
-    published = runs.resolve().is_relative_to(RECORDS.parent)
-    return ROOT / "runs" / "summary_of_records" if published else runs / "summary"
+    return ROOT / "runs" / "summary_of_records" if published(runs) else runs / "summary"
 
 
-def show(grid: sweeps.Grid, out: Path) -> None:
+def show(grid: sweeps.Grid, runs: Path, out: Path) -> None:
     """One grid; a single point that was only repeated over seeds has no map and no best."""
     if not grid.score:
         print(f"{grid.name}: no validation value, so nothing can be chosen (sentiment: sweep with task.hold_out=0.1)\n")
@@ -74,7 +78,8 @@ def show(grid: sweeps.Grid, out: Path) -> None:
         outputs.write_text(file, sweeps.best_yaml(grid))
         for path in (file, *ranking.write(out), *heat_map.draw(grid, out)):
             print(f"wrote {path}")
-        print(f"the best with three seeds: {sweeps.next_command(grid)}")
+        command = sweeps.next_command(grid) if published(runs) else sweeps.next_command(grid, str(runs))
+        print(f"the best with three seeds: {command}")
     print()
 
 

@@ -256,13 +256,15 @@ def test_the_next_command_can_be_pasted():
     words = shlex.split(sweeps.next_command(grid))
     assert not any("hold_out" in word for word in words)  # the chosen model is trained on everything
     assert "task.train='my texts/a,b.txt'" in words and "model.p_U=0.1" in words
+    assert not any("runs_root" in word for word in words)
+    assert "runs_root='my runs'" in shlex.split(sweeps.next_command(grid, "my runs"))
     grid.choices["model"] = "mine"
     assert sweeps.next_command(grid).endswith("(with the --config-dir of before)")
 
 
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
-    made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere"])
+    made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere", "threads=1", "device=cpu"])
     assert config.compose(shlex.split(failures.command(made))[2:]) == made
     for folder in ("my runs/one", "jürgen/lr=1", "true", "1e3", "null", "a~(b),'c'", "a\\b c\\", "\\'"):
         made = replace(config.compose(words), run_dir=folder)

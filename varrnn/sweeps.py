@@ -216,9 +216,10 @@ def best_yaml(grid: Grid) -> str:
     return "\n".join(lines) + "\n" + OmegaConf.to_yaml(tree)
 
 
-def next_command(grid: Grid) -> str:
-    """Three seeds of the best point, on all of the training data."""
+def next_command(grid: Grid, runs_root: str = "runs") -> str:
+    """Three seeds of the best point, on all of the training data, beside the runs of the grid."""
     options = chosen(grid) | {key: value for key, value in grid.others.items() if key != "task.hold_out"}
+    options |= {"runs_root": runs_root} if runs_root != "runs" else {}
     words = [*_choices(grid), *(f"{key}={spell(value)}" for key, value in options.items())]
     line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
     return line if known(grid) else f"{line} (with the --config-dir of before)"
