@@ -250,6 +250,12 @@ def test_a_grid_with_a_long_name_is_shown_too():
     assert len(grid.name.encode()) <= config.LONGEST and "/" not in grid.name
 
 
+def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):
+    rates = [summary(**{"optim.lr": lr, "model.p_U": p}) for lr in (0.5, 0.7) for p in (0.1, 0.2)]
+    files = [file.name for grid in sweeps.grids(rates) for file in heat_map.draw(grid, tmp_path)]
+    assert len(set(files)) == 4 and any(name.endswith("0.5.png") for name in files)
+
+
 def test_the_next_command_can_be_pasted():
     (grid,) = sweeps.grids(variational_grid())
     grid.others |= {"task.train": "my texts/a,b.txt", "task.hold_out": 0.1}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.followed import exporting, transformed
+from varrnn.followed import transformed
 
 CELL_SCALINGS = ("read", "step", "inverted")
 
@@ -126,7 +126,7 @@ def is_ones(z: Tensor) -> bool:
 
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
-    if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or exporting() or not is_ones(z):
+    if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
         return z.to(dtype)
     return ones(device=z.device, dtype=dtype)
 

@@ -43,7 +43,7 @@ def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Ite
     with matplotlib.rc_context(RC):
         made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
         yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
-        files += save(made, folder / "figures" / name)
+        files += save(made, folder / "figures", name)
 
 
 def error_curve(group: Group) -> Curve:

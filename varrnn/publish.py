@@ -142,8 +142,7 @@ def strip(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Without paths and host names; the CPU or GPU model and the number of cores stay."""
     record = {key: _without(summary[key], PATHS) if key in ("config", "hardware") else summary[key]
               for key in KEPT if key in summary}  # fmt: skip
-    gone = ("runs_root", "run_dir", "task.path", "task.csv", "task.train", "task.valid", "task.test")
-    record["diff"] = {key: value for key, value in record["diff"].items() if key not in gone}
+    record["diff"] = {key: value for key, value in record["diff"].items() if key.split(".")[-1] not in PATHS}
     return record
 
 

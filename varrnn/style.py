@@ -61,10 +61,10 @@ REFERENCE = "#777777"
 SEQUENCE = "viridis"  # for sweeps: from dark (low) to light (high)
 
 
-def save(figure: Figure, file: Path) -> list[Path]:
-    """As PDF and PNG, without dates, so that equal records give equal files."""
-    files = {file.with_suffix(".pdf"): "CreationDate", file.with_suffix(".png"): "Software"}
-    with outputs.writing(outputs.folder(file.parent)):
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """As PDF and PNG, without dates, so that equal records give equal files. The name may have dots of its own."""
+    files = {folder / f"{name}.pdf": "CreationDate", folder / f"{name}.png": "Software"}
+    with outputs.writing(outputs.folder(folder)):
         for path, dated in files.items():
             figure.savefig(path, metadata={dated: None})
     return list(files)

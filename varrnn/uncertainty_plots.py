@@ -32,7 +32,7 @@ def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height))
         yield list(figure.subplots(1, panels, squeeze=False)[0])
-        save(figure, file)
+        save(figure, file.parent, file.stem)
 
 
 def scale(values: np.ndarray) -> Normalize:
