@@ -1,5 +1,7 @@
 """The words of run.py: options anywhere, values that no run can use, files of a user's own."""
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import small_runs
 import torch
 from small_runs import ROOT, TINY, make_run, python, write_texts
 
-from varrnn import command_line, config, runs
+from varrnn import checkpoint, command_line, config, results, runs
 from varrnn.config import load_run
 from varrnn.errors import UserError
 from varrnn.tasks.language_model import LanguageModelTask
@@ -42,6 +44,27 @@ def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
     time.sleep(0.3)
     started.send_signal(signal.SIGINT)
     assert "Traceback" not in started.communicate(timeout=120)[1] and started.returncode == 130
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_closed_terminal_saves_the_run_or_lets_it_go_on_where_hangups_are_ignored(ignored, tmp_path):
+    write_texts(tmp_path)
+    words = [*TINY, "optim.epochs=40", "mc.samples=0", f"run_dir={tmp_path / 'run'}"]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(tmp_path)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        os.execv(sys.executable, [sys.executable, str(ROOT / "run.py"), *words])
+    shown = b""
+    while b"epoch   3/40" not in shown:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    progress = checkpoint.load(tmp_path / "run" / CHECKPOINT)["progress"]
+    if ignored:
+        assert progress["epoch"] == 41 and results.read(tmp_path / "run")["status"] == "finished"
+    else:
+        assert status == 128 + signal.SIGHUP and 3 < progress["epoch"] < 41
 
 
 def own_model(folder, text: str) -> tuple[str, str, str]:

@@ -34,8 +34,9 @@ def by_definition(folder, samples):
     task = tasks.build(made, torch.device("cpu"))
     model = task.model(made)
     runs.load_reported(model, made, folder)
-    masks = [mc.sample_rows(model, range(i, i + 1), made.seed, False) for i in range(samples)] or [None]
     text = task.test.unsqueeze(1)
+    drawn = (mc.sample_rows(model, range(i, i + 1), made.seed, False, 0, len(text)) for i in range(samples))
+    masks = list(drawn) or [None]
     return sum(next(log_probabilities(model, text, len(text), m)).exp() for m in masks).squeeze(1) / len(masks)
 
 

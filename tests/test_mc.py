@@ -62,9 +62,9 @@ def test_the_number_of_rows_and_the_memory_change_nothing():
 
 
 def test_word_dropout_is_off_unless_asked_for():
-    masks = mc.sample_rows(build("model.p_E=0.5").model, range(3), 1, False)
+    masks = mc.sample_rows(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
     assert masks.words.unique().tolist() == [1.0]
-    dropped = mc.sample_rows(build("model.p_E=0.5").model, range(3), 1, True).words
+    dropped = mc.sample_rows(build("model.p_E=0.5").model, range(3), 1, True, 0, 9).words
     assert dropped.shape == (3, 40) and set(dropped.unique().tolist()) == {0.0, 2.0}
 
 

@@ -110,8 +110,15 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     longer = config.load_run(run)
     longer.optim.epochs = 3
     monkeypatch.setattr(results, "kernels", lambda device: "other words")
-    runs.run(longer, run)
+    moved = runs.run(longer, run)
     assert f"kernels in {kernels}, going on on" in capsys.readouterr().out
+    begun, here = moved["hardware"]["earlier"], moved["hardware"]["kernels"]
+    assert here == "other words" and len(begun) == 1 and begun[0].endswith(f"kernels in {kernels}")
+    longer.optim.epochs = 4
+    assert runs.run(longer, run)["hardware"]["earlier"] == begun, "the place of the last start is not an earlier one"
+    monkeypatch.setattr(results, "kernels", lambda device: kernels)
+    longer.optim.epochs = 5
+    assert runs.run(longer, run)["hardware"]["earlier"][0].endswith("kernels in other words")
 
 
 def test_a_longer_run_than_asked_for_says_so(run, capsys):

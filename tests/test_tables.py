@@ -59,6 +59,11 @@ def test_table1_with_the_papers_numbers(records_of) -> None:
     assert row["valid, ours"] == ["81.9 ± 0.1"] and [cell.strip("+-") for cell in row["difference"]] == ["0.0", "0.0"]
     assert row["valid, ours (true)"] == ["83.1 ± 0.1"] and row["n"] == ["3"] and row["words/s, ours"] == ["4.8K"]
     assert row["hardware"] == ["Example CPU, 2 threads"]
+    moved = synthetic.table1_records("medium")
+    for record in moved:
+        record["hardware"] = {"cpu": "Example CPU", "gpu": "Example GPU", "earlier": ["cuda, Older GPU"]}
+    row = rows(table1.tables(records_of(moved))[0])["Variational (untied weights)"]
+    assert row["hardware"] == ["Example GPU; begun on cuda, Older GPU"]
     assert rows(medium)["Variational (untied weights, MC)"]["test, ours"] == ["78.6 ± 0.1"]
     assert rows(large)["Variational (untied weights)"]["test, ours"] == ["not run"]
     assert rows(large)["Variational (untied weights, MC)"]["valid / test, corrected"] == ["73.3"]

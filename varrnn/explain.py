@@ -5,7 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -29,7 +29,8 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except Stopped as stopped:
-        print(f"\n{stopped}", file=sys.stderr)
+        with suppress(OSError):  # of a terminal that was closed
+            print(f"\n{stopped}", file=sys.stderr)
         sys.exit(128 + stopped.signum)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""Ctrl-C, a scheduler's pre-emption or a time limit: save first, then stop."""
+"""Ctrl-C, a scheduler's pre-emption, a time limit or a closed terminal: save first, then stop."""
 
 import signal
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):
@@ -44,7 +44,8 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self.previous = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
+            heard = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]  # nohup
+            self.previous = {signum: signal.signal(signum, self._note) for signum in heard}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -65,16 +65,9 @@ class MonteCarlo:
 
     def _window_masks(self, steps: int) -> ModelMasks:
         """Drawn once per pass; variants that draw at every step get new masks for each window instead."""
-        per_step = self.model.dropout.per_step
-        if self._masks is None or per_step:
-            self._masks = sample_rows(
-                self.model,
-                range(self.done, self.done + self.pass_rows),
-                self.seed,
-                self.word_dropout,
-                steps if per_step else None,
-                self.position if per_step else 0,
-            )
+        if self._masks is None or self.model.dropout.per_step:
+            samples = range(self.done, self.done + self.pass_rows)
+            self._masks = sample_rows(self.model, samples, self.seed, self.word_dropout, self.position, steps)
         return self._masks
 
     def _add(self, log_p: Tensor) -> None:
@@ -148,12 +141,14 @@ def room(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tup
 
 
 def sample_rows(
-    model: SequenceModel, samples: range, seed: int, word_dropout: bool, steps: int | None = None, window: int = 0
+    model: SequenceModel, samples: range, seed: int, word_dropout: bool, position: int, steps: int
 ) -> ModelMasks:
     """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in.
 
-    Masks that are drawn at every step are drawn for a window, so these depend on where windows begin.
+    They hold for the whole text. A variant that draws at every step gets those of one window, `steps` from `position`,
+    so there they depend on where windows begin.
     """
+    window, drawn = (position, steps) if model.dropout.per_step else (0, None)
     device = model.output.weight.device
     draws = (seeds.generator(device, seeds.MONTE_CARLO, seed, i, window) for i in samples)
-    return join_masks([model.sample_text_masks(1, word_dropout, steps, draw) for draw in draws])
+    return join_masks([model.sample_text_masks(1, word_dropout, drawn, draw) for draw in draws])

@@ -1,5 +1,6 @@
 """The progress bar, which also knows when to save and whether somebody asked to stop."""
 
+import errno
 import sys
 import time
 
@@ -55,9 +56,13 @@ class Bar:
             self.bar.set_postfix_str(text, refresh=False)
 
     def line(self, text: str) -> None:
-        """A line that stays."""
-        tqdm.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        """A line that stays. A terminal that was closed takes no run along: its numbers are in log.csv as well."""
+        try:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
 
     def save_due(self) -> bool:
         """Is it time for a checkpoint? Saying yes starts the clock anew."""

@@ -123,11 +123,12 @@ def versions() -> dict[str, str]:
     }
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
-    """Model and number of cores, nothing that names the machine."""
+def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any]:
+    """Model and number of cores, nothing that names the machine; and the `earlier` places of a run that has moved."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    return {"cpu": cpu_model(), "gpu": gpu, **numbers, "kernels": kernels(device)}
+    moved = {"earlier": list(earlier)} if earlier else {}
+    return {"cpu": cpu_model(), "gpu": gpu, **numbers, "kernels": kernels(device), **moved}
 
 
 def kernels(device: torch.device) -> str:

@@ -135,7 +135,7 @@ def train(
     if code.endswith("+dirty"):
         where = ", ".join(results.COMPUTES)
         bar.line(f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be")
-    summary = {"status": FINISHED, **identification(config, task, device)}
+    summary = {"status": FINISHED, **identification(config, task)}
     try:
         progress = trainer.fit(code)
     except Unstable as error:
@@ -154,7 +154,7 @@ def train(
     return summary
 
 
-def identification(config: Config, task: Task, device: torch.device) -> dict[str, Any]:
+def identification(config: Config, task: Task) -> dict[str, Any]:
     """Which run this is."""
     everything = asdict(config)
     return {
@@ -164,7 +164,6 @@ def identification(config: Config, task: Task, device: torch.device) -> dict[str
         "config": {key: value for key, value in everything.items() if key not in PATHS},
         "data": {"name": task.name, "sha256": task.sha256},
         "versions": results.versions(),
-        "hardware": results.hardware(device),
     }
 
 
@@ -175,6 +174,7 @@ def leftovers(progress: Progress, device: torch.device) -> dict[str, Any]:
         "commit": progress.commits[-1].removesuffix("+dirty"),
         **results.worked_on(progress.commits),
         "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
+        "hardware": results.hardware(device, progress.places[:-1]),
         "peak_memory_mb": results.peak_memory_mb(device),
     }
 

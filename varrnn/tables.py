@@ -106,13 +106,13 @@ def thousands(value: float | None) -> str:
 
 
 def hardware(groups: Iterable[Group]) -> str:
-    """What the runs ran on: the GPU, or the CPU with its threads."""
+    """What the runs ran on: the GPU, or the CPU with its threads; and where those that have moved began."""
     found = []
     for record in (record for group in groups for record in group.records):
         info = record.content.get("hardware") or {}
         threads = info.get("threads", "?")
         cpu = f"{info.get('cpu', 'unknown CPU')}, {threads} thread{'' if threads == 1 else 's'}"
-        found.append(info.get("gpu") or cpu)
+        found += [info.get("gpu") or cpu, *(f"begun on {place}" for place in info.get("earlier", []))]
     return "; ".join(dict.fromkeys(found)) or DASH
 
 

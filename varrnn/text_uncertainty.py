@@ -9,7 +9,7 @@ from torch import Tensor
 
 from varrnn.evaluate import window_steps
 from varrnn.mc import sample_rows
-from varrnn.model import ModelMasks, SequenceModel
+from varrnn.model import SequenceModel
 from varrnn.uncertainty import Classification
 
 MEASURES = {
@@ -61,18 +61,10 @@ def _windows(
     for start in range(0, len(text) - 1, steps):
         words = text[start : start + steps + 1]
         if masks is None or model.dropout.per_step:
-            masks = _masks(model, samples, seed, word_dropout, start, len(words) - 1)
+            drawn = (range(samples), seed, word_dropout, start, len(words) - 1)
+            masks = sample_rows(model, *drawn) if samples else model.ones_masks()
         read, state = model.hidden(words[:-1].unsqueeze(1).expand(-1, rows), state, masks)
         yield _measure(model.output(read).softmax(-1), words[1:])
-
-
-def _masks(model: SequenceModel, samples: int, seed: int, word_dropout: bool, position: int, steps: int) -> ModelMasks:
-    """Held over the whole text; variants that draw at every step get new ones for each window."""
-    if samples == 0:
-        return model.ones_masks()
-    per_step = model.dropout.per_step
-    chosen = (steps, position) if per_step else (None, 0)
-    return sample_rows(model, range(samples), seed, word_dropout, *chosen)
 
 
 def _measure(probabilities: Tensor, targets: Tensor) -> WordUncertainty:

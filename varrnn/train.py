@@ -40,6 +40,7 @@ class Progress:
     train_seconds: float = 0.0
     total_seconds: float = 0.0
     commits: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)  # where it was trained, in the order of the starts
 
     def add_row(self, row: dict[str, Any]) -> None:
         """One more epoch; a column that this epoch did not measure gets None."""
@@ -63,8 +64,9 @@ class Trainer:
     def fit(self, code: str) -> Progress:
         """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
         self.restore()
-        now = self.progress
+        now, here = self.progress, results.place(self.device)
         now.commits = [*(one for one in now.commits if one != code), code]
+        now.places = [*(one for one in now.places if one != here), here]
         self._start_bar()
         while not self.finished():
             self._train_epoch()
@@ -207,6 +209,7 @@ class Trainer:
         if now.best_epoch and not (self.folder / BEST).is_file():
             now.best_epoch, now.best_score = 0, math.inf
             self.bar.line(f"warning: {self.folder / BEST} is missing; the best epoch is looked for from here on")
+        now.places = now.places or [place]  # early versions kept the last one only
         here = results.place(self.device)
         if here != place:
             self.bar.line(
