@@ -111,6 +111,8 @@ def test_autocast(make):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, _ = layer(x, masks=masks)
         assert out.dtype == torch.bfloat16
+        with pytest.raises(ValueError, match=r"got torch\.int64 input; cast one of them"):
+            layer(torch.ones(T, B, I, dtype=torch.int64))
     torch.testing.assert_close(out.float(), exact, atol=0.05, rtol=0.05)
     out.float().sum().backward()
     assert x.grad.dtype == torch.float32

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from varrnn import joined
+from varrnn import VariationalLSTM, WordEmbedding, joined, mc_predict
 
 
 def test_reduced_precision_is_not_taken_for_mixed_rows():
@@ -26,6 +26,55 @@ def test_reduced_precision_is_not_taken_for_mixed_rows():
         assert accepts(rounded) and not accepts(mixed) and not accepts(rounded.double(), wanted.double())
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+class Handed(nn.Module):
+    """Draws masks of `rows` rows and hands them to its layers."""
+
+    def __init__(self, rows: int, which: str, batch_first: bool = False) -> None:
+        super().__init__()
+        self.words = WordEmbedding(11, 6, p_E=0.5, batch_first=batch_first)
+        self.rnn = VariationalLSTM(6, 8, dropout=0.5, batch_first=batch_first)
+        self.rows, self.which = rows, which
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        batch = words.shape[0 if self.words.batch_first else 1] if self.rows == 0 else self.rows
+        if not self.rnn.masks_on or self.which == "none":
+            return self.rnn(self.words(words))[0]
+        if self.which == "masks":
+            return self.rnn(self.words(words), None, self.rnn.sample_masks(batch))[0]
+        if self.which == "types":
+            return self.rnn(self.words(words, self.words.sample_type_mask(batch)))[0]
+        one = words[:1] if self.words.batch_first else words[:, :1]
+        return self.rnn(self.words(words, mask=self.words.sample_mask(one if self.rows else words)))[0]
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("which", ["masks", "types", "occurrences"])
+def test_a_mask_that_all_samples_of_a_pass_would_share_is_refused(which, batch_first):
+    words = torch.randint(11, (7, 3))
+    for rows, chunk in ((0, 4), (1, 1)):
+        samples = list(mc_predict(Handed(rows, which, batch_first), words, samples=9, chunk=chunk))
+        assert len({tuple(one.flatten().tolist()) for one in samples}) == 9
+    with pytest.raises(ValueError, match="was given a mask of one row, which samples side by side would share"):
+        list(mc_predict(Handed(1, which, batch_first), words, samples=9, chunk=4))
+
+
+def test_ones_are_nobodys_mask():
+    class Ones(Handed):
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.rnn(self.words(words), masks=self.rnn.ones_masks())[0]
+
+    assert len(list(mc_predict(Ones(0, "none"), torch.randint(11, (7, 3)), samples=5, chunk=4))) == 5
+
+
+def test_what_apply_draws_is_repeated_and_leaves_the_random_state_alone():
+    before = torch.get_rng_state()
+    drawn = mc_predict(Handed(0, "none"), torch.randint(11, (7, 3)), 5, 2, apply=lambda y: y + torch.randn_like(y))
+    torch.set_rng_state(before)
+    for one, again in zip(drawn, drawn, strict=True):
+        assert torch.equal(one, again)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch")

@@ -162,6 +162,10 @@ def test_users_mistakes_are_named(words):
         mc_predict(Tagger(), words, samples=0)
     with pytest.raises(ValueError, match="seed=-1 must be a whole number from 0"):
         mc_predict(Tagger(), words, seed=-1)
+    with pytest.raises(ValueError, match="batch_dim=-2 must be a whole number from 0"):
+        mc_predict(Tagger(), words, chunk=2, batch_dim=-2)
+    with pytest.raises(TypeError, match=r"takes a model, an nn\.Module, not a function"):
+        mc_predict(softmax, words)
     layer, state = VariationalLSTM(4, 6, batch_first=True, dropout=0.5), (torch.zeros(1, 3, 6),) * 2
     with pytest.raises(ValueError, match="hx has shapes") as found:  # a state's first axis is that of the layers
         list(mc_predict(layer, (torch.randn(3, 5, 4), state), samples=5, chunk=2))

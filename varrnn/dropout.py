@@ -168,7 +168,7 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
 
 
 def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Masks:
-    """The dropout approximation: every mask replaced by its mean, which is one with inverted scaling."""
+    """The dropout approximation: masks of ones, the mean of those with inverted scaling (Moon's: see scale_cell)."""
     z_x, z_h, z_c = (ones(**where) for _ in range(3))  # tensors of their own: writing into one leaves the others alone
     if cell_scaling == "step" and dropout.p_c:
         z_c = torch.cat([z_c * (1.0 - dropout.p_c), z_c], dim=1)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from varrnn.autocast import autocast_on
-from varrnn.dropout import MaskedModule
+from varrnn.dropout import MaskedModule, Masks
+from varrnn.embedding import WordEmbedding
 from varrnn.sequences import Sequences
 from varrnn.stack import RecurrentLayers
 
@@ -17,8 +18,11 @@ REDUCED = 1e-2  # what products in TF32 or bf16 lose at most; rows that were mix
 
 
 @contextmanager
-def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
-    """How many sequences the recurrent layers among these are called with, one number per call."""
+def batches(modules: list[MaskedModule], samples: int) -> Iterator[list[int]]:
+    """How many sequences the recurrent layers among these are called with, one number per call.
+
+    Masks that the model gives to a layer must tell the samples of a pass apart.
+    """
     seen: list[int] = []
 
     def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -30,11 +34,29 @@ def batches(modules: list[MaskedModule]) -> Iterator[list[int]]:
 
     layers = [module for module in modules if isinstance(module, RecurrentLayers)]
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
+    if samples > 1:
+        hooks += [module.register_forward_pre_hook(refuse_shared, with_kwargs=True) for module in modules]
     try:
         yield seen
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def refuse_shared(module: MaskedModule, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """A mask of one row acts on the whole batch: all samples side by side would be one and the same."""
+    rows: list[tuple[Tensor, int]] = []  # masks with their batch axes
+    if isinstance(module, RecurrentLayers):
+        masks = named.get("masks", given[2] if len(given) > 2 else None)
+        rows = [(z, -2) for layer in ((masks,) if isinstance(masks, Masks) else masks or ()) for z in layer]
+    elif isinstance(module, WordEmbedding):
+        mask = named.get("mask", given[1] if len(given) > 1 else None)
+        rows = [] if mask is None else [(mask, 0 if mask.dim() == 2 or module.batch_first else 1)]
+    if any(mask.numel() > 1 and mask.shape[axis] == 1 for mask, axis in rows):
+        raise ValueError(
+            f"{type(module).__name__} was given a mask of one row, which samples side by side would share; draw one "
+            "row for every sequence of the batch, or use chunk=1"
+        )
 
 
 def find_batch_dim(masked: list[MaskedModule]) -> int:

@@ -19,9 +19,9 @@ from varrnn.stack import RecurrentLayers
 class Prediction:
     """`samples` draws from the approximate predictive distribution, computed when they are asked for.
 
-    Iterating gives the outputs one by one, the same ones every time as long as the model's weights stay as they are;
-    ``mean`` adds them up as they come, once, and is kept. Nothing keeps more than one chunk of them, so memory does not
-    grow with their number.
+    Iterating gives the outputs one by one, the same ones every time as long as the model's weights and the inputs stay
+    as they are; ``mean`` adds them up as they come, once, and is kept. Nothing keeps more than one chunk of them, so
+    memory does not grow with their number.
     """
 
     def __init__(self, draw: Callable[[int, int], Any], samples: int, chunk: int) -> None:
@@ -74,6 +74,7 @@ def mc_predict(
 ) -> Prediction:
     """Stochastic forward passes through the model, masks on in this package's layers and everything else in eval.
 
+    Nothing is computed before it is asked for: read the mean before you write into the memory of the inputs.
     ``inputs`` is what the model is called with: one argument, a tuple of arguments or a mapping of named ones. Where
     the model returns a tuple, its first part is the output. ``apply`` acts on every output before it is averaged: for
     a classifier give the softmax, since the mean of probabilities is meant, not of logits. ``chunk`` samples are
@@ -82,9 +83,12 @@ def mc_predict(
     and another ``chunk``, since the masks of a chunk are drawn together. Threads take turns, pass by pass; one that
     trains the same model meanwhile would find it in eval.
     """
-    for name, value, lowest in (("samples", samples, 1), ("chunk", chunk, 1), ("seed", seed, 0)):
+    numbers = (("samples", samples, 1), ("chunk", chunk, 1), ("seed", seed, 0), ("batch_dim", batch_dim or 0, 0))
+    for name, value, lowest in numbers:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
             raise ValueError(f"{name}={value!r} must be a whole number from {lowest}")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"mc_predict takes a model, an nn.Module, not a {type(model).__name__}")
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     if not any(map(drops, masked)):
         why = "only layers without dropout" if masked else "no layer of varrnn in it"
@@ -117,14 +121,13 @@ class Passes:
                 self.check_rows()
             stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
             with in_eval(self.model), mc_dropout(self.model), seeded(stream):
-                output = self.run(count)
-        return self.applied(output)
+                return self.applied(self.run(count))  # which may be random too
 
     def run(self, count: int) -> Any:
         """One pass over so many copies of the inputs."""
         copies = side_by_side(self.inputs, count, self.axis)
         try:
-            with batches(self.watched) as seen:
+            with batches(self.watched, count) as seen:
                 output = call(self.model, copies)
         except Exception as error:
             if count > 1:

@@ -31,7 +31,7 @@ DEFAULTS = {
 class RecurrentLayers(MaskedModule):
     """A stack of recurrent layers with the same network units dropped at each time step (section 4 of the paper).
 
-    In train() each call draws masks, one per sequence; in eval() every mask is at its mean (the dropout approximation).
+    In train() each call draws masks, one per sequence; in eval() nothing is dropped (the dropout approximation).
     ``sample_masks`` and ``masks=`` give them into the caller's hands.
     """
 
@@ -117,7 +117,7 @@ class RecurrentLayers(MaskedModule):
         return tuple(draw(index) for index in range(self.num_layers * self.directions))
 
     def ones_masks(self) -> tuple[Masks, ...]:
-        """The dropout approximation: every mask at its mean, which is one (but for cell_scaling="step")."""
+        """The dropout approximation: masks of ones, and for Moon's rule with cell_scaling="step" of 1 - p_c."""
         return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
 
     def _approximation(self) -> Masks:
@@ -163,7 +163,7 @@ class RecurrentLayers(MaskedModule):
     def _precision(self, x: Tensor) -> torch.dtype:
         """The dtype to compute in: the layer's own, or autocast's."""
         own = self._where()["dtype"]
-        if autocast_on(x.device.type) and torch.float64 not in (own, x.dtype):
+        if autocast_on(x.device.type) and x.is_floating_point() and torch.float64 not in (own, x.dtype):
             return torch.get_autocast_dtype(x.device.type)
         if x.dtype != own:
             raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
