@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from varrnn import VariationalLSTM, WordEmbedding, joined, mc_predict
+from varrnn import Dropout, VariationalLSTM, WordEmbedding, joined, mc_predict
 
 
 def test_reduced_precision_is_not_taken_for_mixed_rows():
@@ -65,7 +65,10 @@ def test_ones_are_nobodys_mask():
         def forward(self, words: torch.Tensor) -> torch.Tensor:
             return self.rnn(self.words(words), masks=self.rnn.ones_masks())[0]
 
-    assert len(list(mc_predict(Ones(0, "none"), torch.randint(11, (7, 3)), samples=5, chunk=4))) == 5
+    model = Ones(0, "none")
+    for rnn in (model.rnn, VariationalLSTM(6, 8, dropout=Dropout(p_c=0.5), cell_scaling="step")):
+        model.rnn = rnn
+        assert len(list(mc_predict(model, torch.randint(11, (7, 3)), samples=5, chunk=4))) == 5
 
 
 def test_what_apply_draws_is_repeated_and_leaves_the_random_state_alone():

@@ -48,11 +48,12 @@ def refuse_shared(module: MaskedModule, given: tuple[Any, ...], named: dict[str,
     rows: list[tuple[Tensor, int]] = []  # masks with their batch axes
     if isinstance(module, RecurrentLayers):
         masks = named.get("masks", given[2] if len(given) > 2 else None)
-        rows = [(z, -2) for layer in ((masks,) if isinstance(masks, Masks) else masks or ()) for z in layer]
+        layers = (masks,) if isinstance(masks, Masks) else masks or ()
+        rows = [(z, -2) for layer in layers for z in layer if z.shape[-1] > 1]  # one for all units drops none of them
     elif isinstance(module, WordEmbedding):
         mask = named.get("mask", given[1] if len(given) > 1 else None)
-        rows = [] if mask is None else [(mask, 0 if mask.dim() == 2 or module.batch_first else 1)]
-    if any(mask.numel() > 1 and mask.shape[axis] == 1 for mask, axis in rows):
+        rows = [] if mask is None or mask.numel() == 1 else [(mask, 0 if mask.dim() == 2 or module.batch_first else 1)]
+    if any(mask.shape[axis] == 1 for mask, axis in rows):
         raise ValueError(
             f"{type(module).__name__} was given a mask of one row, which samples side by side would share; draw one "
             "row for every sequence of the batch, or use chunk=1"
