@@ -16,6 +16,7 @@ from varrnn.claims.statistics import (
     final,
     gap,
     kendall,
+    lowest,
     mean_of,
     over_seeds,
     pooled_sd,
@@ -62,7 +63,7 @@ def only_one_keeps(winner: str) -> Rule:
 
     def rule(evidence: Evidence) -> Outcome | None:
         gaps = statistics(evidence, gap)
-        train = statistics(evidence, lambda epochs, values: values.min(), "train_rmse")
+        train = statistics(evidence, lowest, "train_rmse")
         if gaps is None or train is None:
             return None
         others = [role for role in gaps if role != winner]

@@ -24,9 +24,13 @@ def final(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
     return float(values[late].mean()) if late.any() else float(values[-1])
 
 
+def lowest(epochs: np.ndarray, values: np.ndarray) -> float:
+    return float(values.min())
+
+
 def gap(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
     """How far the curve ends above its lowest point: overfitting."""
-    return final(epochs, values, horizon) - float(values.min())
+    return final(epochs, values, horizon) - lowest(epochs, values)
 
 
 def roughness(epochs: np.ndarray, values: np.ndarray, after: int = 5) -> float:
@@ -100,10 +104,6 @@ def unlearned(groups: Mapping[str, Group]) -> str:
         if constant is not None and mean_of(group, lowest) > LEARNED * constant:
             flat.append(role)
     return f"no better than a constant: {', '.join(flat)}" if flat else ""
-
-
-def lowest(epochs: np.ndarray, values: np.ndarray) -> float:
-    return float(values.min())
 
 
 def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:
