@@ -107,6 +107,8 @@ def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, caps
 def test_what_computes_is_recorded(run, monkeypatch, capsys):
     kernels = results.read(run)["hardware"]["kernels"]
     assert kernels == results.kernels(torch.device("cpu"))
+    assert results.read(run)["hardware"]["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert f"{results.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in results.place(torch.device("cpu"))
     longer = config.load_run(run)
     longer.optim.epochs = 3
     monkeypatch.setattr(results, "kernels", lambda device: "other words")

@@ -7,7 +7,7 @@ import time
 import pytest
 from omegaconf import OmegaConf
 
-from varrnn import checkpoint, config, progress, runs, sweep_plan
+from varrnn import checkpoint, config, interrupt, progress, runs, sweep_plan
 from varrnn.errors import UserError
 from varrnn.interrupt import Interrupts, Stopped
 from varrnn.mc import MonteCarlo
@@ -116,3 +116,27 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
     for name in ("test_ppl", "test_ppl_mc"):
         assert resumed["metrics"][name] == pytest.approx(whole["metrics"][name], rel=1e-4)
     assert whole["metrics"]["mc_samples"] == 30 and whole["hardware"]["gpu"]
+
+
+def test_a_suspended_process_does_not_count_the_pause(monkeypatch):
+    """SIGSTOP for 100 seconds between two updates of 2 seconds each; without SIGCONT the same gap is work."""
+    now = [0.0]
+    monkeypatch.setattr(interrupt.time, "perf_counter", lambda: now[0])
+    clock = interrupt.Clock()
+    start = clock.seconds()
+    for gap, resumed in ((2, False), (2, False), (102, True), (2, False)):
+        now[0] += gap
+        clock.resumed = resumed
+        clock.tick()
+    assert clock.seconds() - start == pytest.approx(8)
+    now[0] += 50
+    clock.tick()
+    assert clock.seconds() - start == pytest.approx(58)
+
+
+def test_sigcont_reaches_the_clock_of_a_run():
+    before = signal.getsignal(signal.SIGCONT)
+    with interrupt.Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGCONT)
+        assert interrupts.clock.resumed
+    assert signal.getsignal(signal.SIGCONT) == before

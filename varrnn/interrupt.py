@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -35,10 +36,41 @@ def carried_out(words: Sequence[str], folder: Path) -> int:
     return child.returncode
 
 
+class Clock:
+    """Seconds in which this process was not suspended (SIGSTOP or Ctrl-Z, until SIGCONT).
+
+    `tick` is called at every unit of work. A pause lies between two ticks; it is their distance less that of an
+    ordinary pair.
+    """
+
+    def __init__(self) -> None:
+        self.resumed = False  # set by the handler of SIGCONT
+        self.paused = 0.0
+        self._last = time.perf_counter()
+        self._usual = 0.0
+
+    def tick(self) -> None:
+        """One more unit of work is done."""
+        now = time.perf_counter()
+        gap, self._last = now - self._last, now
+        if self.resumed:
+            self.resumed = False
+            self.paused += max(0.0, gap - self._usual)
+        else:
+            self._usual = 0.9 * self._usual + 0.1 * gap if self._usual else gap
+
+    def seconds(self) -> float:
+        """A time to subtract from a later one."""
+        if self.resumed:
+            self.tick()
+        return time.perf_counter() - self.paused
+
+
 class Interrupts:
     """Inside this context a signal only sets `asked`; the loop looks at it and calls `leave` when it has saved."""
 
     def __init__(self) -> None:
+        self.clock = Clock()
         self.asked: int | None = None
         self.previous: dict[int, Any] = {}
 
@@ -46,6 +78,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             heard = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]  # nohup
             self.previous = {signum: signal.signal(signum, self._note) for signum in heard}
+            self.previous[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._resume)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,6 +90,9 @@ class Interrupts:
         if self.asked is not None and signum == signal.SIGINT:  # the second Ctrl-C does not wait
             raise KeyboardInterrupt
         self.asked = signum
+
+    def _resume(self, signum: int, frame: FrameType | None) -> None:
+        self.clock.resumed = True
 
     def leave(self, message: str) -> None:
         """Hand the signal to whoever listened before, or stop where nobody did.

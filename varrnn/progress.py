@@ -47,6 +47,7 @@ class Bar:
 
     def advance(self, count: int) -> None:
         """Count."""
+        self.interrupts.clock.tick()
         if self.bar is not None:
             self.bar.update(count)
 
@@ -63,6 +64,10 @@ class Bar:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
+
+    def seconds(self) -> float:
+        """The time that passes while this process is not suspended."""
+        return self.interrupts.clock.seconds()
 
     def save_due(self) -> bool:
         """Is it time for a checkpoint? Saying yes starts the clock anew."""

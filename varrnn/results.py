@@ -128,7 +128,8 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
     moved = {"earlier": list(earlier)} if earlier else {}
-    return {"cpu": cpu_model(), "gpu": gpu, **numbers, "kernels": kernels(device), **moved}
+    processor = {"cpu": cpu_model(), "instructions": torch.backends.cpu.get_cpu_capability()}
+    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **moved}
 
 
 def kernels(device: torch.device) -> str:
@@ -137,10 +138,11 @@ def kernels(device: torch.device) -> str:
 
 
 def place(device: torch.device) -> str:
-    """What exact repetition depends on: rounding differs with GPUs, threads and kernels, masks with the device."""
+    """What exact repetition depends on: rounding (processor, threads, kernels) and masks (the kind of device)."""
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}"
-    return f"{device.type}, {torch.get_num_threads()} threads, kernels in {kernels(device)}"
+    processor = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
+    return f"{device.type}, {processor}, {torch.get_num_threads()} threads, kernels in {kernels(device)}"
 
 
 def cpu_model() -> str:

@@ -1,7 +1,6 @@
 """One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
 
 import contextlib
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -142,11 +141,11 @@ def train(
         failed = {"status": UNSTABLE, "reason": str(error), "metrics": {}}
         results.write(folder, summary | failed | leftovers(trainer.progress, device))
         raise
-    started = time.perf_counter()
+    started = bar.seconds()
     bar.line("measuring the test set")
     metrics = final_metrics(task, model, config, folder, progress)
     summary |= {"metrics": metrics, **leftovers(progress, device)}
-    summary["duration"]["eval_seconds"] = time.perf_counter() - started
+    summary["duration"]["eval_seconds"] = bar.seconds() - started
     if task.keeps_batches:
         summary["batches"] = {"train_loss": progress.batches}
     results.write(folder, summary)
@@ -234,12 +233,12 @@ def add_mc(
         return summary
     load_reported(model, config, folder)
     model.eval()
-    started = time.perf_counter()
+    started = bar.seconds()
     bar.line(f"MC dropout with {config.mc.samples} samples")
     metrics, extras, earlier = task.mc(model, config, folder, bar)
     summary = summary | extras | results.worked_on([*summary["commits"], *earlier.commits, results.code()])
     summary["metrics"] = summary["metrics"] | metrics
     summary["mc"] = {"samples": int(metrics["mc_samples"]), "word_dropout": config.mc.word_dropout}
-    summary["duration"] |= {"mc_seconds": earlier.seconds + time.perf_counter() - started}
+    summary["duration"] |= {"mc_seconds": earlier.seconds + bar.seconds() - started}
     results.write(folder, summary)
     return summary

@@ -105,6 +105,11 @@ def thousands(value: float | None) -> str:
     return DASH if value is None else f"{value / 1000:.1f}K"
 
 
+def moved(group: Group) -> bool:
+    """Was one of the runs continued on other hardware? Its words per second are then those of neither."""
+    return any((record.content.get("hardware") or {}).get("earlier") for record in group.records)
+
+
 def hardware(groups: Iterable[Group]) -> str:
     """What the runs ran on: the GPU, or the CPU with its threads; and where those that have moved began."""
     found = []

@@ -1,7 +1,6 @@
 """The one training loop, for every task: update, look, save, measure."""
 
 import math
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ class Trainer:
         if now.looked_at is None:
             now.looked_at = torch.zeros(task.updates, 2, device=self.device)
         self.model.train()
-        started, seen = time.perf_counter(), now.update
+        started, seen = self.bar.seconds(), now.update
         for update in range(now.update, task.updates):
             draws = seeds.generator(self.device, seeds.MASKS, self.config.seed, now.epoch, update)
             step, norm = self.update(now.epoch, update, now.state, lr, draws)
@@ -107,7 +106,7 @@ class Trainer:
                 self._clock(started)
                 self.save()
                 self.bar.leave_if_asked()
-                started = time.perf_counter()
+                started = self.bar.seconds()
 
     def update(
         self, epoch: int, update: int, state: Any, lr: float, draws: torch.Generator | None
@@ -119,7 +118,7 @@ class Trainer:
 
     def _clock(self, started: float) -> float:
         """Add the time since `started`; called after a look, when the device has caught up."""
-        now = time.perf_counter()
+        now = self.bar.seconds()
         self.progress.epoch_seconds += now - started
         self._warn_if_long()
         return now
@@ -146,12 +145,12 @@ class Trainer:
         losses, norms = now.looked_at.double().mean(0).tolist()
         if self.task.keeps_batches:
             now.batches += [round(loss, 6) for loss in now.looked_at[:, 0].tolist()]
-        started = time.perf_counter()
+        started = self.bar.seconds()
         self.model.eval()
         measured = self.task.epoch_metrics(self.model, now.epoch)
         self._check_score(measured)
         now.train_seconds += now.epoch_seconds
-        now.total_seconds += now.epoch_seconds + time.perf_counter() - started
+        now.total_seconds += now.epoch_seconds + self.bar.seconds() - started
         now.add_row(
             {
                 "epoch": now.epoch,

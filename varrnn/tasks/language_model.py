@@ -1,6 +1,5 @@
 """Predict the next word (section 5.1 of the paper): windows of a text, carried state, perplexity."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +119,7 @@ class LanguageModelTask:
         self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any
     ) -> tuple[Numbers, dict[str, Any], Earlier]:
         """Test perplexity by MC dropout, stopping and going on through a file; more samples than asked for stay."""
-        device, samples, started = self.test.device, config.mc.samples, time.perf_counter()
+        device, samples, started = self.test.device, config.mc.samples, bar.seconds()
         rows, memory = mc.room(config.mc.rows, config.mc.memory_mb, self.num_words, device)
         carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
         file, described = folder / samples_file(config), self.described(model, config)
@@ -134,7 +133,7 @@ class LanguageModelTask:
                 ppl, error = carlo.result()
                 bar.show(f"{carlo.done} samples: ppl {ppl:.2f} +- {error:.2f}")
             if bar.save_due() or carlo.done == samples:
-                spent = earlier.seconds + time.perf_counter() - started
+                spent = earlier.seconds + bar.seconds() - started
                 told = {"described": described, "device": device.type, "seconds": spent, "commits": commits}
                 checkpoint.save({**carlo.state_dict(), **told}, file)
             bar.leave_if_asked()
