@@ -9,10 +9,14 @@ if __name__ == "__main__":  # Ctrl-C while everything is loaded: nothing to save
 import hydra
 from omegaconf import DictConfig
 
-from varrnn import allocator, command_line, config, help, multirun
-from varrnn.explain import USERS_MISTAKES, one_line_errors
+from varrnn.cli import argv
+from varrnn.cli import help as cli_help
+from varrnn.cli.errors import USERS_MISTAKES, one_line_errors
+from varrnn.config import compose
+from varrnn.sweeps import launch
+from varrnn.training import allocator
 
-config.register()
+compose.register()
 failed: list[Exception] = []
 
 
@@ -21,16 +25,16 @@ def main(composed: DictConfig) -> None:
     """Compose -> dataclasses -> run."""
     allocator.keep_buffers()  # here, since a launcher's processes come this way too
     try:
-        multirun.run(composed)
+        launch.run(composed)
     except USERS_MISTAKES as error:  # raised again outside: Hydra would print a line of its own about it
         failed.append(error)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with one_line_errors(), multirun.reported():
-        command_line.prepare()
-        help.show_if_asked()
+    with one_line_errors(), launch.reported():
+        argv.prepare()
+        cli_help.show_if_asked()
         main()
         for error in failed:
             raise error

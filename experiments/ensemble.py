@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims.other_evidence import TEN, ensembles
-from varrnn.claims.paper_numbers import ENSEMBLES
-from varrnn.paper_runs import language_model
-from varrnn.records import Records
-from varrnn.tables import DASH, NOT_RUN, Table
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.claims.special import TEN, ensembles
+from varrnn.reproduction.published import ENSEMBLES
+from varrnn.reproduction.runs import language_model
+from varrnn.reproduction.tables import DASH, NOT_RUN, Table
 
 COLUMNS = ("Size", "members", "variational, MC: paper", "ours", "naive: Zaremba et al.", "ours")
 NOTE = "Test perplexity of the averaged probabilities. The paper averages large models; the other sizes are ours."

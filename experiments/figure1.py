@@ -11,10 +11,10 @@ import torch
 from matplotlib.axes import Axes
 
 from varrnn import Dropout
-from varrnn.artefact import Artefact, main
 from varrnn.dropout import bernoulli, is_ones, sample
-from varrnn.plots import figure
-from varrnn.records import Records
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import figure
 
 STEPS, LAYERS, UNITS, P = 3, 2, 8, 0.5
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B4513", "#6A3D9A", "#B22222", "#2F4F4F")

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE11
-from varrnn.plots import error_panel, figure
-from varrnn.records import Records
-from varrnn.style import BLUE, VARIANTS, Look
+from varrnn.records.store import Records
+from varrnn.reporting.style import BLUE, VARIANTS, Look
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import error_panel, figure
+from varrnn.reproduction.runs import FIGURE11
 
 LOOKS = {"naive": VARIANTS["naive"], "fixed mask": Look("Dropout LSTM (fixed mask)", BLUE)}
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import figure3
-from varrnn.plots import figure, loss_panel, variants
-from varrnn.records import Records
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import figure, loss_panel, variants
+from varrnn.reproduction.runs import figure3
 
 RUNS = figure3("gru")
 

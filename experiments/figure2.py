@@ -7,13 +7,13 @@ Differs: figure 2 does not say whether its Variational LSTM is tied or untied; h
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims.paper_numbers import TABLE1
-from varrnn.paper_runs import figure2
-from varrnn.plots import draw as draw_curves
-from varrnn.plots import figure, finish, history, variants
-from varrnn.records import Records
-from varrnn.style import VARIANTS
+from varrnn.records.store import Records
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import draw as draw_curves
+from varrnn.reproduction.figures import figure, finish, history, variants
+from varrnn.reproduction.published import TABLE1
+from varrnn.reproduction.runs import figure2
 
 RUNS = figure2()
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE4A, FIGURE4B, FIGURE4C
-from varrnn.plots import combinations, error_panel, figure, swept
-from varrnn.records import Records
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import combinations, error_panel, figure, swept
+from varrnn.reproduction.runs import FIGURE4A, FIGURE4B, FIGURE4C
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

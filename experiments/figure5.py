@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE5
-from varrnn.plots import error_panel, figure, swept
-from varrnn.records import Records
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import error_panel, figure, swept
+from varrnn.reproduction.runs import FIGURE5
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE4A
-from varrnn.plots import combinations, error_panel, figure, history, same_scale
-from varrnn.records import Records
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import combinations, error_panel, figure, history, same_scale
+from varrnn.reproduction.runs import FIGURE4A
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

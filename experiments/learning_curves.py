@@ -4,12 +4,12 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims.paper_numbers import YARDSTICKS
-from varrnn.paper_runs import TABLE1_MODELS, language_model
-from varrnn.plots import band, empty, figure, finish, reference
-from varrnn.records import Group, Records
-from varrnn.style import VARIANTS
+from varrnn.records.store import Group, Records
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.figures import band, empty, figure, finish, reference
+from varrnn.reproduction.published import YARDSTICKS
+from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 
 RUNS = {model: language_model("small", model) for model in TABLE1_MODELS}
 ORDER = sorted(RUNS, key=lambda model: VARIANTS[model].order)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.artefact import Artefact, main, unique
-from varrnn.claims import CLAIMS
-from varrnn.claims.statistics import final, gap, over_seeds, shared_epochs
-from varrnn.identity import identify
-from varrnn.paper_runs import Run, figure3
-from varrnn.records import Group, Records
-from varrnn.style import VARIANTS
-from varrnn.tables import DASH, Table, seeds_cell
+from varrnn.config.identity import identify
+from varrnn.records.store import Group, Records
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.artefact import Artefact, main, unique
+from varrnn.reproduction.claims import CLAIMS
+from varrnn.reproduction.runs import Run, figure3
+from varrnn.reproduction.statistics import final, gap, over_seeds, shared_epochs
+from varrnn.reproduction.tables import DASH, Table, seeds_cell
 
 COLUMNS = (
     "Model",

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims.other_evidence import latest, untied_to_tied
-from varrnn.plots import figure
-from varrnn.records import Records
-from varrnn.speed_chart import LABELS, bars, share
-from varrnn.tables import DASH, Table
+from varrnn.benchmark.chart import LABELS, bars, share
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.claims.special import latest, untied_to_tied
+from varrnn.reproduction.figures import figure
+from varrnn.reproduction.tables import DASH, Table
 
 COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")

@@ -2,12 +2,23 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims import ids
-from varrnn.claims.paper_numbers import TABLE1, Row
-from varrnn.paper_runs import TABLE1_MODELS, language_model
-from varrnn.records import Records
-from varrnn.tables import DASH, Table, difference, hardware, mc_cell, mean_sd, moved, published, seeds_cell, thousands
+from varrnn.records.store import Records
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.claims import ids
+from varrnn.reproduction.published import TABLE1, Row
+from varrnn.reproduction.runs import TABLE1_MODELS, language_model
+from varrnn.reproduction.tables import (
+    DASH,
+    Table,
+    difference,
+    hardware,
+    mc_cell,
+    mean_sd,
+    moved,
+    published,
+    seeds_cell,
+    thousands,
+)
 
 COLUMNS = (
     "Model",

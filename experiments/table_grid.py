@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import language_model, small_grid
-from varrnn.records import Records
-from varrnn.schema import RATES
-from varrnn.style import VARIANTS
-from varrnn.tables import DASH, Table, mean_sd, seeds_cell
+from varrnn.config.schema import RATES
+from varrnn.records.store import Records
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.runs import language_model, small_grid
+from varrnn.reproduction.tables import DASH, Table, mean_sd, seeds_cell
 
 NOTE = """\
 All grid points that have a record; bold: the lowest validation perplexity of its model, on the \

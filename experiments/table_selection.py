@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims.statistics import final, mean_of, over_seeds, shared_epochs
-from varrnn.paper_runs import WEIGHT_DECAYS, Run, grid_point, sentiment
-from varrnn.records import Group, Record, Records, grouped
-from varrnn.selection import lowest
-from varrnn.style import VARIANTS
-from varrnn.tables import DASH, Table, seeds_cell
+from varrnn.records.selection import lowest
+from varrnn.records.store import Group, Record, Records, grouped
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.runs import WEIGHT_DECAYS, Run, grid_point, sentiment
+from varrnn.reproduction.statistics import final, mean_of, over_seeds, shared_epochs
+from varrnn.reproduction.tables import DASH, Table, seeds_cell
 
 CURVE = ("lowest (epoch)", "epochs", "n")
 COLUMNS = ("Model", "cell", "p_E", "p_W", "p_U", "p_y", "λ", "masks", "held-out RMSE", *CURVE, "shared epochs")

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from varrnn.artefact import Artefact, main
-from varrnn.claims.paper_numbers import YARDSTICKS
-from varrnn.paper_runs import TABLE1_MODELS, Run, language_model
-from varrnn.records import Group, Records
-from varrnn.style import VARIANTS
-from varrnn.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
+from varrnn.records.store import Group, Records
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.published import YARDSTICKS
+from varrnn.reproduction.runs import TABLE1_MODELS, Run, language_model
+from varrnn.reproduction.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
 
 MACHINE = ("words/s", "hardware")
 COLUMNS = ("Model", "rates", "grid", "valid", "valid, authors' way", "test", "test, MC", "epochs", "n", *MACHINE)

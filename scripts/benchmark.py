@@ -19,14 +19,18 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
-from varrnn import allocator, outputs, results, side_by_side, speed
-from varrnn.device import device_named
+from varrnn import fileio
+from varrnn.benchmark import candidates as benchmark_candidates
+from varrnn.benchmark import concurrency
+from varrnn.benchmark.chart import LABELS, bars
+from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
 from varrnn.kernels import native
-from varrnn.records import RECORDS
-from varrnn.speed_chart import LABELS, bars
-from varrnn.style import RC
+from varrnn.records.store import RECORDS
+from varrnn.reporting.style import RC
+from varrnn.training import allocator
+from varrnn.training import summary as run_summary
+from varrnn.training.device import device_named
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
@@ -37,7 +41,7 @@ SIDE_BY_SIDE = ("small", "sentiment")  # what is trained on CPUs
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="all", choices=[*speed.SHAPES, "all"])
+    parser.add_argument("--size", default="all", choices=[*benchmark_candidates.SHAPES, "all"])
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--json", type=Path, help="write all numbers to this file")
     where.add_argument("--record", action="store_true", help="write a record of this machine, which `make paper` shows")
@@ -56,7 +60,7 @@ class Timer:
     def __init__(self, clock: str, device: torch.device, limit: float, rounds: int) -> None:
         self.clock, self.device, self.limit, self.rounds = CLOCKS[clock], device, limit, rounds
 
-    def seconds(self, step: speed.Step) -> float:
+    def seconds(self, step: benchmark_candidates.Step) -> float:
         self.wait()
         start = self.clock()
         step()
@@ -67,7 +71,7 @@ class Timer:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def interleaved(self, steps: dict[str, speed.Step], share: float = 1.0) -> dict[str, list[float]]:
+    def interleaved(self, steps: dict[str, benchmark_candidates.Step], share: float = 1.0) -> dict[str, list[float]]:
         """Durations by candidate, one of each per round, after one round to warm up."""
         for step in steps.values():
             step()
@@ -93,8 +97,8 @@ def spread(values: list[float]) -> float:
 
 def measure(name: str, timer: Timer) -> dict[str, Any]:
     """All numbers of one size."""
-    shape = speed.SHAPES[name]
-    times = timer.interleaved(speed.candidates(shape, timer.device))
+    shape = benchmark_candidates.SHAPES[name]
+    times = timer.interleaved(benchmark_candidates.candidates(shape, timer.device))
     words = shape.steps * shape.batch
     found: dict[str, Any] = {key: words / statistics.median(own) for key, own in times.items()}
     found["ratio_to_limit"] = paired(times, "limit")
@@ -102,19 +106,22 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     found["untied_to_tied"] = paired(times, "variational_tied")["variational_untied"]
     found["spread"] = {key: spread(own) for key, own in times.items()}
     found["rounds"] = len(times["limit"])
-    tied = speed.ours(shape, speed.variants(shape)["variational_tied"])
-    found["saved_mb"] = {"nn_lstm": speed.saved_mb(speed.TorchModel(shape), shape), "ours": speed.saved_mb(tied, shape)}
+    tied = benchmark_candidates.ours(shape, benchmark_candidates.variants(shape)["variational_tied"])
+    found["saved_mb"] = {
+        "nn_lstm": benchmark_candidates.saved_mb(benchmark_candidates.TorchModel(shape), shape),
+        "ours": benchmark_candidates.saved_mb(tied, shape),
+    }
     if not shape.last_only:
         found["mc"] = measure_mc(shape, timer)
     cores = torch.get_num_threads()
     if name in SIDE_BY_SIDE and cores > 1 and timer.device.type == "cpu":
-        found["side_by_side"] = side_by_side.measure(shape, cores, timer.rounds)
+        found["side_by_side"] = concurrency.measure(shape, cores, timer.rounds)
     return found
 
 
-def measure_mc(shape: speed.Shape, timer: Timer) -> dict[str, float]:
+def measure_mc(shape: benchmark_candidates.Shape, timer: Timer) -> dict[str, float]:
     """Words x samples per second of MC evaluation, sequential and batched."""
-    candidates = speed.mc_candidates(shape, timer.device, MC_ROWS)
+    candidates = benchmark_candidates.mc_candidates(shape, timer.device, MC_ROWS)
     times = timer.interleaved({name: step for name, (step, _) in candidates.items()}, share=0.3)
     rates = {name: candidates[name][1] / statistics.median(own) for name, own in times.items()}
     ratios = {f"batched_to_{name}": rates["batched"] / rates[name] for name in ("loop", "sequential")}
@@ -144,11 +151,11 @@ def table(name: str, found: dict[str, Any]) -> str:
 
 
 def chart(record: dict[str, Any], file: Path) -> None:
-    sizes = [name for name in speed.SHAPES if name in record]
+    sizes = [name for name in benchmark_candidates.SHAPES if name in record]
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 + 2.2 * len(sizes), 2.4))
         bars(list(figure.subplots(1, len(sizes), squeeze=False)[0]), record, sizes)
-        with outputs.writing(file):
+        with fileio.writing(file):
             figure.savefig(file)
 
 
@@ -171,8 +178,8 @@ def check(chosen: argparse.Namespace) -> None:
         raise UserError(f"--record --size {chosen.size}: a record holds all sizes (--size all); {way_out}")
     if chosen.record and (chosen.threads is not None or chosen.clock != "wall"):
         raise UserError(f"--record with --threads or --clock: a record has torch's threads and wall time; {way_out}")
-    if chosen.record and (code := results.code()).endswith("+dirty"):
-        raise UserError(f"--record: uncommitted changes in {', '.join(results.COMPUTES)} ({code}); commit first")
+    if chosen.record and (code := run_summary.code()).endswith("+dirty"):
+        raise UserError(f"--record: uncommitted changes in {', '.join(run_summary.COMPUTES)} ({code}); commit first")
     formats = Figure().canvas.get_supported_filetypes()
     if chosen.chart and chosen.chart.suffix[1:] not in formats:
         raise UserError(f"--chart {chosen.chart}: allowed endings are {', '.join(sorted(formats))}")
@@ -181,10 +188,10 @@ def check(chosen: argparse.Namespace) -> None:
 def described(device: torch.device, clock: str) -> dict[str, Any]:
     """The machine and the code behind the numbers."""
     return {
-        **results.hardware(device),
+        **run_summary.hardware(device),
         "torch": torch.__version__,
         "clock": clock,
-        "commit": results.code(),
+        "commit": run_summary.code(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 
@@ -200,16 +207,16 @@ def main() -> None:
     print(native.status()[1])
     machine = described(device, chosen.clock)
     file = own_file(machine) if chosen.record else chosen.json
-    written = [outputs.file(path) for path in (file, chosen.chart) if path]
+    written = [fileio.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
     limits = (0.0, QUICK_ROUNDS) if chosen.quick else (chosen.seconds, ROUNDS)
     timer = Timer(chosen.clock, device, *limits)
-    for name in speed.SHAPES if chosen.size == "all" else [chosen.size]:
+    for name in benchmark_candidates.SHAPES if chosen.size == "all" else [chosen.size]:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
     if file:
-        outputs.write_text(file, json.dumps(record, indent=1) + "\n")
+        fileio.write_text(file, json.dumps(record, indent=1) + "\n")
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))

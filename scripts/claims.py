@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from varrnn.artefact import RESULTS
-from varrnn.claims import CLAIMS, judge
-from varrnn.claims.report import lines, write
+from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
-from varrnn.records import RECORDS, load
+from varrnn.records.store import RECORDS, load
+from varrnn.reproduction.artefact import RESULTS
+from varrnn.reproduction.claims import CLAIMS, judge
+from varrnn.reproduction.claims.report import lines, write
 
 
 def main() -> None:

@@ -10,11 +10,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from varrnn import allocator, config, outputs, runs
+from varrnn import fileio
+from varrnn.cli.errors import one_line_errors
+from varrnn.config import compose
+from varrnn.config.schema import LanguageModel
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
-from varrnn.schema import LanguageModel
-from varrnn.style import VARIANTS
+from varrnn.reporting.style import VARIANTS
+from varrnn.training import allocator
+from varrnn.training import run as training_run
 
 MODELS = ("none", "naive", "variational_untied")
 
@@ -29,14 +32,14 @@ def main() -> None:
     for key in ("model", "run_dir"):
         if any(override.split("=")[0] == key for override in arguments.overrides):
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
-    if not isinstance(config.compose(arguments.overrides).task, LanguageModel):
+    if not isinstance(compose.compose(arguments.overrides).task, LanguageModel):
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
-    outputs.folder(arguments.out)
+    fileio.folder(arguments.out)
     started = time.monotonic()
     summaries = {}
     for model in MODELS:
         print(f"\n=== {model} ===")
-        summaries[model] = runs.run(config.compose([f"model={model}", *arguments.overrides]))
+        summaries[model] = training_run.run(compose.compose([f"model={model}", *arguments.overrides]))
     shown = table(summaries)
     print(f"\nPerplexity on {summaries['none']['data']['name']} (lower is better):")
     print(shown.to_string(na_rep="-"), end="\n\n")

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from varrnn import outputs
-from varrnn.explain import one_line_errors
-from varrnn.marked import replaced
+from varrnn import fileio
+from varrnn.cli.errors import one_line_errors
+from varrnn.reproduction.marked import replaced
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("varrnn", "configs", "experiments")
@@ -31,7 +31,7 @@ def main() -> None:
     elif options.check:
         sys.exit(f"error: {options.readme.name}: its list of departures is stale; run python scripts/departures.py")
     else:
-        outputs.write_text(options.readme, new)
+        fileio.write_text(options.readme, new)
         print(f"renewed {options.readme.name}")
 
 

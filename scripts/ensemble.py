@@ -9,9 +9,11 @@ import argparse
 import json
 from pathlib import Path
 
-from varrnn import allocator, checkpoint, ensemble, outputs, results
+from varrnn import fileio
+from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
+from varrnn.training import allocator, checkpoint, ensemble
+from varrnn.training import summary as run_summary
 
 
 def main() -> None:
@@ -35,12 +37,12 @@ def main() -> None:
     ensemble.check(members)
     folder = Path(members[0].config.runs_root).expanduser() / "ensembles"
     if options.out:
-        outputs.file(options.out)
+        fileio.file(options.out)
     else:
-        outputs.folder(folder)
+        fileio.folder(folder)
     made = ensemble.average(members)
     out = options.out or folder / f"{ensemble.file_name(made)}.json"
-    checkpoint.write_text(out, json.dumps(results.finite(made), indent=1) + "\n")
+    checkpoint.write_text(out, json.dumps(run_summary.finite(made), indent=1) + "\n")
     print(f"{made['members']} models: test perplexity {made['metrics']['test_ppl']:.3f}\nwrote {out}")
 
 

@@ -7,8 +7,11 @@ middle, the same command goes on.
 import argparse
 from pathlib import Path
 
-from varrnn import allocator, config, results, runs
-from varrnn.explain import one_line_errors
+from varrnn.cli.errors import one_line_errors
+from varrnn.config import compose
+from varrnn.training import allocator
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
 
 
 def main() -> None:
@@ -18,11 +21,11 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
     options = parser.parse_args()
     allocator.keep_buffers()
-    asked = config.load_run(options.run_dir, options.overrides)
-    results.finished(options.run_dir)
+    asked = compose.load_run(options.run_dir, options.overrides)
+    run_summary.finished(options.run_dir)
     if not asked.model.drops and asked.mc.samples:
         print("without dropout every MC sample is the same: there is nothing to average")
-    runs.run(asked, options.run_dir)
+    training_run.run(asked, options.run_dir)
 
 
 if __name__ == "__main__":

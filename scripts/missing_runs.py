@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from varrnn.artefact import Artefact, experiment, names, unique
+from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
-from varrnn.interrupt import carried_out
-from varrnn.paper_runs import commands
-from varrnn.records import RECORDS, ROOT, load
+from varrnn.records.store import RECORDS, ROOT, load
+from varrnn.reproduction.artefact import Artefact, experiment, names, unique
+from varrnn.reproduction.runs import commands
+from varrnn.training.signals import carried_out
 
 
 def main() -> int:

@@ -8,15 +8,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from varrnn import outputs
-from varrnn.artefact import RESULTS, experiment, names
-from varrnn.claims import judge_all
-from varrnn.claims.report import write as write_claims
+from varrnn import fileio
+from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
-from varrnn.marked import begin, replaced
-from varrnn.readme_block import PART, block
-from varrnn.records import RECORDS, ROOT, Records, load
+from varrnn.records.store import RECORDS, ROOT, Records, load
+from varrnn.reproduction.artefact import RESULTS, experiment, names
+from varrnn.reproduction.claims import judge_all
+from varrnn.reproduction.claims.report import write as write_claims
+from varrnn.reproduction.marked import begin, replaced
+from varrnn.reproduction.readme import PART, block
 
 TEXTS = (".md", ".tex", ".csv")
 
@@ -33,7 +33,7 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     old = readme.read_text(encoding="utf-8")
     if begin(PART) in old:
         text = block({module.ARTEFACT.name: module for module in modules}, records, verdicts)
-        outputs.write_text(readme, replaced(old, PART, text))
+        fileio.write_text(readme, replaced(old, PART, text))
         return [*written, readme]
     print(f"README.md has no line {begin(PART)}: left as it is", file=sys.stderr)
     return written

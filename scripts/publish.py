@@ -15,11 +15,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from varrnn import record_places
+from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
-from varrnn.publish import publish
-from varrnn.records import RECORDS
+from varrnn.records import paths as record_paths
+from varrnn.records.publish import publish
+from varrnn.records.store import RECORDS
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     if not options.runs and not options.tidy:
         parser.error("nothing to publish: name the folder of a finished run")
     if options.tidy:
-        moves = record_places.tidy(options.to)
+        moves = record_paths.tidy(options.to)
         print("".join(f"moved {old}\n   to {new}\n" for old, new in moves) + f"{len(moves)} records moved")
     refused = 0
     for folder in options.runs:

@@ -12,14 +12,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from varrnn import heat_map, outputs, sweeps
-from varrnn.checks import nearest
-from varrnn.config import identity
+from varrnn import fileio
+from varrnn.cli.errors import one_line_errors, sentences
+from varrnn.config.compose import identity
+from varrnn.config.schema import CHOICES
+from varrnn.config.validation import nearest
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors, sentences
-from varrnn.records import RECORDS, ROOT
-from varrnn.schema import CHOICES
-from varrnn.unfinished import unfinished_runs
+from varrnn.records.store import RECORDS, ROOT
+from varrnn.sweeps import heatmap
+from varrnn.sweeps import ranking as sweep_ranking
+from varrnn.sweeps.unfinished import unfinished_runs
 
 
 def main() -> int:
@@ -32,10 +34,10 @@ def main() -> int:
     )
     options = parser.parse_args()
     check(options.over)
-    found, left = list(sweeps.load(options.runs)), unfinished_runs(options.runs)
+    found, left = list(sweep_ranking.load(options.runs)), unfinished_runs(options.runs)
     if not found and not left:
         raise UserError(f"no runs below {options.runs}; give the runs_root of a sweep, or a folder of records")
-    for grid in sweeps.grids(found, options.over):
+    for grid in sweep_ranking.grids(found, options.over):
         show(grid, options.runs, options.out or usual_out(options.runs))
     for run in left:
         print(f"{run.status}: {run.failure}")
@@ -66,19 +68,19 @@ def usual_out(runs: Path) -> Path:
     return ROOT / "runs" / "summary_of_records" if published(runs) else runs / "summary"
 
 
-def show(grid: sweeps.Grid, runs: Path, out: Path) -> None:
+def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
     """One grid; a single point that was only repeated over seeds has no map and no best."""
     if not grid.score:
         print(f"{grid.name}: no validation value, so nothing can be chosen (sentiment: sweep with task.hold_out=0.1)\n")
         return
-    ranking = sweeps.table(grid)
+    ranking = sweep_ranking.table(grid)
     print(f"{grid.name}\n{ranking.markdown()}")
     if grid.axes():
         file = out / "best" / f"{grid.name}.yaml"
-        outputs.write_text(file, sweeps.best_yaml(grid))
-        for path in (file, *ranking.write(out), *heat_map.draw(grid, out)):
+        fileio.write_text(file, sweep_ranking.best_yaml(grid))
+        for path in (file, *ranking.write(out), *heatmap.draw(grid, out)):
             print(f"wrote {path}")
-        command = sweeps.next_command(grid) if published(runs) else sweeps.next_command(grid, str(runs))
+        command = sweep_ranking.next_command(grid) if published(runs) else sweep_ranking.next_command(grid, str(runs))
         print(f"the best with three seeds: {command}")
     print()
 

@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from varrnn import calibration, outputs, results, runs, schema, tasks, uncertainty
-from varrnn import config as configs
-from varrnn import text_uncertainty as texts
-from varrnn import uncertainty_plots as plots
+from varrnn import calibration, fileio, uncertainty
+from varrnn.analysis import uncertainty_plots as plots
+from varrnn.analysis import word_uncertainty as texts
+from varrnn.cli.errors import one_line_errors
+from varrnn.config import compose, schema
 from varrnn.data import files
 from varrnn.data.corpus import UNK, split_lines
-from varrnn.device import choose_device
 from varrnn.errors import UserError
-from varrnn.explain import one_line_errors
+from varrnn.tasks import base
 from varrnn.tasks.language_model import CORPORA, LanguageModelTask
 from varrnn.tasks.regression import monte_carlo
 from varrnn.tasks.sentiment import SentimentTask
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
+from varrnn.training.device import choose_device
 
 LEVELS = np.linspace(0.05, 0.95, 19)
 OF_TEXTS = {"words": 2000, "length": 100, "shown": 220, "text": None}  # what only a language model's pictures have
@@ -42,14 +45,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
     options = parser.parse_intermixed_args()
     check(options)
-    config = configs.load_run(options.run, options.overrides)
+    config = compose.load_run(options.run, options.overrides)
     check_task(options, config)
     task, model = load(options.run, config)
-    options.out = outputs.folder(options.out or options.run / "uncertainty")
+    options.out = fileio.folder(options.out or options.run / "uncertainty")
     before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
     measure = language_model if isinstance(task, LanguageModelTask) else regression
-    numbers = json.dumps(results.finite(measure(task, model, config, options)), indent=1)
-    outputs.write_text(options.out / "numbers.json", f"{numbers}\n")
+    numbers = json.dumps(run_summary.finite(measure(task, model, config, options)), indent=1)
+    fileio.write_text(options.out / "numbers.json", f"{numbers}\n")
     print(numbers)
     written = (file for file in sorted(options.out.iterdir()) if file.stat().st_mtime_ns != before.get(file))
     print("\n".join(f"wrote {file}" for file in written))
@@ -90,14 +93,14 @@ def read_own(file: Path) -> str:
 
 def load(folder: Path, config: schema.Config) -> tuple[Any, Any]:
     """Task and model of a finished run, with the parameters behind its reported numbers."""
-    ended = results.finished(folder)
+    ended = run_summary.finished(folder)
     if not config.model.drops:
         raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
-    task = tasks.build(config, choose_device(config))
+    task = base.build(config, choose_device(config))
     if task.sha256 != ended["data"]["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
     model = task.model(config)
-    runs.load_reported(model, config, folder)
+    training_run.load_reported(model, config, folder)
     return task, model.eval()
 
 

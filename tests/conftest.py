@@ -7,7 +7,8 @@ import small_runs
 import synthetic_records
 import torch
 
-from varrnn import Dropout, records
+from varrnn import Dropout
+from varrnn.records import store
 
 VARIANTS = {
     "none": Dropout.none(),
@@ -40,7 +41,7 @@ def tiny(tmp_path):
 @pytest.fixture
 def records_of(tmp_path):
     """Synthetic records as they come from files."""
-    return lambda contents: records.load(synthetic_records.save(contents, tmp_path / "records"))
+    return lambda contents: store.load(synthetic_records.save(contents, tmp_path / "records"))
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from varrnn import config, runs
+from varrnn.config import compose
 from varrnn.data.corpus import Corpus
 from varrnn.tasks.language_model import LanguageModelTask
+from varrnn.training import run as training_run
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
@@ -57,21 +58,21 @@ def learnable_texts(folder: Path) -> list[str]:
     return [*overrides, *sizes, "threads=1", "device=cpu", "progress=false"]
 
 
-def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, config.Config]:
+def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, compose.Config]:
     """A task on 40 random words."""
     draw = np.random.default_rng(0)
     splits = [draw.integers(0, 40, n).astype(np.int64) for n in (1203, 407, 301)]
     corpus = Corpus("random", *splits, [f"w{i}" for i in range(40)], "0" * 64)
-    made = config.compose(["task=text", "size.units=6", "task.steps=7", "task.batch_size=4", *overrides])
+    made = compose.compose(["task=text", "size.units=6", "task.steps=7", "task.batch_size=4", *overrides])
     return LanguageModelTask(corpus, made.task, device), made
 
 
 def make_run(*overrides: str) -> Path:
     """Train in this process, in the current folder; returns the run's folder."""
     write_texts(Path.cwd())
-    made = config.compose([*TINY, *overrides])
-    runs.run(made)
-    return config.run_dir(made)
+    made = compose.compose([*TINY, *overrides])
+    training_run.run(made)
+    return compose.run_dir(made)
 
 
 def python(script: str, *words: str, folder: Path = ROOT) -> subprocess.CompletedProcess:

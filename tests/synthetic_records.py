@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.claims.paper_numbers import TABLE1
-from varrnn.claims.sentiment import CLAIMS as SENTIMENT
-from varrnn.identity import identify
-from varrnn.paper_runs import SEEDS, Run, language_model
+from varrnn.config.identity import identify
+from varrnn.reproduction.claims.sentiment import CLAIMS as SENTIMENT
+from varrnn.reproduction.published import TABLE1
+from varrnn.reproduction.runs import SEEDS, Run, language_model
 
 
 def nested(options: dict) -> dict:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from varrnn import config, results, side_by_side, speed
+from varrnn.benchmark import candidates, concurrency
+from varrnn.config import compose
 from varrnn.errors import UserError
+from varrnn.training import summary as run_summary
 
-TINY = speed.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
+TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
 SCRIPT = Path(__file__).parents[1] / "scripts" / "benchmark.py"
 KEYS = {"limit", "nn_lstm", "loop_tied", "loop_untied", "variational_tied", "variational_untied", "naive", "moon"}
 
@@ -25,8 +27,8 @@ def benchmark():
 
 
 def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
-    sentiment = speed.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
-    monkeypatch.setattr(speed, "SHAPES", {"medium": TINY, "sentiment": sentiment})
+    sentiment = candidates.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
+    monkeypatch.setattr(candidates, "SHAPES", {"medium": TINY, "sentiment": sentiment})
     monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
     file, chart = tmp_path / "deep" / "bench.json", tmp_path / "chart.png"
     words = ["benchmark.py", "--size", "all", "--quick", "--device", "cpu", "--json", str(file), "--chart", str(chart)]
@@ -71,7 +73,7 @@ def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path
 
 
 def test_changed_code_leaves_no_record(benchmark, monkeypatch):
-    monkeypatch.setattr(results, "commit", lambda: ("a" * 40, True))
+    monkeypatch.setattr(run_summary, "commit", lambda: ("a" * 40, True))
     monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--record"])
     monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
     with pytest.raises(UserError, match="--record: uncommitted changes in varrnn"):
@@ -99,43 +101,43 @@ def test_no_gpu(benchmark, monkeypatch):
 
 def test_runs_side_by_side():
     """Every worker makes its steps, and the words of all of them are counted."""
-    found = side_by_side.measure(TINY, cores=2, rounds=3)
+    found = concurrency.measure(TINY, cores=2, rounds=3)
     assert found["runs"] == 2 and found["rounds"] == 3
     assert found["one_run"] > 0 and found["side_by_side"] > 0
     assert 0.5 < found["ratio"] / (found["side_by_side"] / found["one_run"]) < 2
-    workers = [side_by_side.Worker(TINY, 1)]
-    side_by_side._round(workers)
+    workers = [concurrency.Worker(TINY, 1)]
+    concurrency._round(workers)
     workers[0].close()
     assert workers[0].process.exitcode == 0
 
 
 def test_the_usual_loop_is_the_same_network():
     """Without dropout the loop, nn.LSTM and ours agree, so that the benchmark compares equals."""
-    plain = speed.Shape(8, 2, 4, 3, 30, 30, 0.0, 0.0, 5.0)
-    torch_model = speed.TorchModel(plain)
+    plain = candidates.Shape(8, 2, 4, 3, 30, 30, 0.0, 0.0, 5.0)
+    torch_model = candidates.TorchModel(plain)
     words = torch.randint(0, 30, (4, 3))
     expected = torch_model(words)[0]
     for tied in (True, False):
-        loop = speed.LoopModel(plain, tied)
+        loop = candidates.LoopModel(plain, tied)
         loop.load_state_dict(torch_model.state_dict())
         torch.testing.assert_close(loop(words)[0], expected)
-    mine = speed.ours(plain, speed.variants(plain)["variational_tied"])
+    mine = candidates.ours(plain, candidates.variants(plain)["variational_tied"])
     mine.load_state_dict(torch_model.state_dict())
     torch.testing.assert_close(mine(words)[0], expected)
 
 
 @pytest.mark.parametrize("name", ["small", "sentiment"])
 def test_less_memory_than_nn_lstm(name):
-    shape = speed.SHAPES[name]
-    reference = speed.saved_mb(speed.TorchModel(shape), shape)
-    for dropout in speed.variants(shape).values():
+    shape = candidates.SHAPES[name]
+    reference = candidates.saved_mb(candidates.TorchModel(shape), shape)
+    for dropout in candidates.variants(shape).values():
         if dropout.p_U or dropout.p_c:  # without C the others run on torch's own kernel
-            assert speed.saved_mb(speed.ours(shape, dropout), shape) < 0.6 * reference
+            assert candidates.saved_mb(candidates.ours(shape, dropout), shape) < 0.6 * reference
 
 
-@pytest.mark.parametrize("name", speed.SHAPES)
+@pytest.mark.parametrize("name", candidates.SHAPES)
 def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
-    shape = speed.SHAPES[name]
-    made = config.compose(["experiment=cornell" if name == "sentiment" else f"experiment=ptb_{name}", "model=naive"])
+    shape = candidates.SHAPES[name]
+    made = compose.compose(["experiment=cornell" if name == "sentiment" else f"experiment=ptb_{name}", "model=naive"])
     assert (shape.units, shape.layers) == (made.size.units, made.size.layers)
     assert (shape.steps, shape.batch, shape.clip) == (made.task.steps, made.task.batch_size, made.optim.clip)

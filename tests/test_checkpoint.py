@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from varrnn import checkpoint
 from varrnn.errors import UserError
+from varrnn.training import checkpoint
 
 
 @pytest.mark.parametrize(

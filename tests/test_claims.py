@@ -5,11 +5,11 @@ import synthetic_records as synthetic
 import torch
 
 from varrnn import Dropout, VariationalLSTM
-from varrnn.claims import CLAIMS, judge, judge_all
-from varrnn.claims.report import document, lines, summary
-from varrnn.claims.verdict import INDICATIVE, NOT_APPLICABLE, NOT_REPRODUCED, NOT_RUN, REPRODUCED
-from varrnn.paper_runs import language_model
-from varrnn.records import Records, load
+from varrnn.records.store import Records, load
+from varrnn.reproduction.claims import CLAIMS, judge, judge_all
+from varrnn.reproduction.claims.report import document, lines, summary
+from varrnn.reproduction.claims.verdict import INDICATIVE, NOT_APPLICABLE, NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from varrnn.reproduction.runs import language_model
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 TABLE1_CLAIMS = [f"C{i}" for i in (*range(1, 11), *range(12, 18), 46, 47, 48)] + [f"C11{x}" for x in "abcdefgh"]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.claims import CLAIMS, judge
-from varrnn.claims.verdict import NOT_REPRODUCED, REPRODUCED
-from varrnn.paper_runs import FIGURE3_MODELS, Run, figure2, language_model
+from varrnn.reproduction.claims import CLAIMS, judge
+from varrnn.reproduction.claims.verdict import NOT_REPRODUCED, REPRODUCED
+from varrnn.reproduction.runs import FIGURE3_MODELS, Run, figure2, language_model
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.claims import CLAIMS, judge
-from varrnn.claims.verdict import INDICATIVE, NOT_REPRODUCED, REPRODUCED, SHORT
-from varrnn.records import Records, load
+from varrnn.records.store import Records, load
+from varrnn.reproduction.claims import CLAIMS, judge
+from varrnn.reproduction.claims.verdict import INDICATIVE, NOT_REPRODUCED, REPRODUCED, SHORT
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 SAME = ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39", "C42", "C49"]

@@ -12,21 +12,25 @@ import small_runs
 import torch
 from small_runs import ROOT, TINY, make_run, python, write_texts
 
-from varrnn import checkpoint, command_line, config, results, runs
-from varrnn.config import load_run
+from varrnn.cli import argv
+from varrnn.config import compose
+from varrnn.config.compose import load_run
 from varrnn.errors import UserError
 from varrnn.tasks.language_model import LanguageModelTask
-from varrnn.train import BEST, CHECKPOINT
+from varrnn.training import checkpoint
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
+from varrnn.training.trainer import BEST, CHECKPOINT
 from varrnn.version import __version__
 
 
 def test_options_may_stand_anywhere():
     words = ["seed=1,2", "-m", "optim.lr=1", "--config-dir", "mine", "--cfg=job", "x=-1"]
-    assert command_line.options_first(words) == [
+    assert argv.options_first(words) == [
         *("-m", "--config-dir", "mine", "--cfg=job"),
         *("seed=1,2", "optim.lr=1", "x=-1"),
     ]
-    assert command_line.options_first(["a=1", "-cd"]) == ["-cd", "a=1"]
+    assert argv.options_first(["a=1", "-cd"]) == ["-cd", "a=1"]
 
 
 def test_version_and_a_value_without_a_key():
@@ -62,7 +66,7 @@ def test_a_closed_terminal_saves_the_run_or_lets_it_go_on_where_hangups_are_igno
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     progress = checkpoint.load(tmp_path / "run" / CHECKPOINT)["progress"]
     if ignored:
-        assert progress["epoch"] == epochs + 1 and results.read(tmp_path / "run")["status"] == "finished"
+        assert progress["epoch"] == epochs + 1 and run_summary.read(tmp_path / "run")["status"] == "finished"
     else:
         assert status == 128 + signal.SIGHUP and 3 < progress["epoch"] < epochs
 
@@ -89,16 +93,16 @@ def test_a_text_in_which_every_word_is_rare(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
     with pytest.raises(UserError, match=r"task\.min_count=1000: no word of a occurs as often as that"):
-        runs.run(config.compose([*TINY, "task.min_count=1000"]))
+        training_run.run(compose.compose([*TINY, "task.min_count=1000"]))
 
 
 def test_a_start_that_failed_does_not_block_the_right_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
-    wrong = config.compose([*TINY, "task.train=nowhere", "run_dir=here", "mc.samples=0"])
+    wrong = compose.compose([*TINY, "task.train=nowhere", "run_dir=here", "mc.samples=0"])
     with pytest.raises(UserError, match="nowhere"):
-        runs.run(wrong)
-    assert runs.run(config.compose([*TINY, "run_dir=here", "mc.samples=0"]))["status"] == "finished"
+        training_run.run(wrong)
+    assert training_run.run(compose.compose([*TINY, "run_dir=here", "mc.samples=0"]))["status"] == "finished"
     assert load_run("here").task.train == "a"
 
 
@@ -124,7 +128,7 @@ def test_too_large_for_the_memory_is_one_line(tmp_path, monkeypatch):
     def fit(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 TiB")
 
-    monkeypatch.setattr("varrnn.train.Trainer.fit", fit)
+    monkeypatch.setattr("varrnn.training.trainer.Trainer.fit", fit)
     with pytest.raises(UserError, match=r"not enough memory for size\.units=8, .* lower one of them"):
         make_run("mc.samples=0")
     with pytest.raises(UserError, match=r"not enough memory for size\.units=10000000"):
@@ -137,17 +141,17 @@ def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys
     longer = load_run(folder)
     longer.optim.epochs = 3
     (folder / BEST).unlink()
-    ended = runs.run(longer, folder)
+    ended = training_run.run(longer, folder)
     assert "best.pt is missing; the best epoch is looked for from here on" in capsys.readouterr().out
     assert ended["metrics"]["best_epoch"] == 3
     (folder / CHECKPOINT).unlink()
     longer.optim.epochs = 4
     with pytest.raises(UserError, match=r"checkpoint\.pt: is missing, so this run cannot go on"):
-        runs.run(longer, folder)
+        training_run.run(longer, folder)
 
 
 def test_help_shows_what_a_plain_run_uses():
-    made = config.compose([])
+    made = compose.compose([])
     shown = small_runs.python("run.py", "--help").stdout
     for key, value in (("optim.epochs", made.optim.epochs), ("mc.samples", made.mc.samples)):
         assert f"  {key}={value} " in shown

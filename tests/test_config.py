@@ -6,9 +6,10 @@ import re
 import pytest
 import small_runs
 
-from varrnn import config, runs, schema
+from varrnn.cli.errors import explain, sentences
+from varrnn.config import compose, schema
 from varrnn.errors import UserError
-from varrnn.explain import explain, sentences
+from varrnn.training import run as training_run
 
 MODELS = ("none", "naive", "moon", "moon_emb", "variational_tied", "variational_untied")
 # per row: rates (p_E, p_W, p_U, p_c, p_y), weight decay, max_epoch, early stopping; paper's text and authors' scripts
@@ -32,7 +33,7 @@ LARGE = {
 
 @pytest.mark.parametrize(("size", "model"), list(itertools.product(("medium", "large"), MODELS)))
 def test_the_rows_of_table_1(size, model):
-    made = config.compose([f"experiment=ptb_{size}", f"model={model}"])
+    made = compose.compose([f"experiment=ptb_{size}", f"model={model}"])
     rates, weight_decay, max_epoch, early_stopping = {"medium": MEDIUM, "large": LARGE}[size][model]
     chosen = made.model
     assert (chosen.p_E, chosen.p_W, chosen.p_U, chosen.p_c, chosen.p_y) == rates
@@ -47,33 +48,33 @@ def test_the_rows_of_table_1(size, model):
 
 
 def test_the_small_size():
-    none = config.compose(["experiment=ptb_small", "model=none"])
+    none = compose.compose(["experiment=ptb_small", "model=none"])
     assert (none.task.steps, none.optim.decay, none.optim.max_epoch, none.optim.epochs) == (20, 2.0, 4, 13)
-    ours = config.compose(["experiment=ptb_small", "model=naive"])
+    ours = compose.compose(["experiment=ptb_small", "model=naive"])
     assert (ours.task.steps, ours.optim.decay, ours.optim.max_epoch, ours.optim.epochs) == (35, 1.3, 6, 22)
-    long = config.compose(["experiment=ptb_small_long", "model=naive"])
+    long = compose.compose(["experiment=ptb_small_long", "model=naive"])
     assert (long.optim.decay, long.optim.max_epoch, long.optim.epochs) == (1.12, 9, 50)
 
 
 def test_protocols_are_one_word_apart():
-    paper, code = (config.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
+    paper, code = (compose.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
     assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "true")
     assert (code.model.word_tokens, code.mc.samples, code.task.headline) == (True, 2000, "authors")
-    assert config.diff(code) == {}
+    assert compose.diff(code) == {}
 
 
 @pytest.mark.parametrize("model", ["naive", "moon", "moon_emb"])
 def test_no_protocol_samples_what_table_1_does_not(model) -> None:
     for protocol in ("paper", "authors_code"):
-        assert config.compose(["experiment=ptb_large", f"model={model}", f"protocol={protocol}"]).mc.samples == 0
-    assert config.compose(["experiment=ptb_large", "protocol=authors_code", "mc.samples=7"]).mc.samples == 7
+        assert compose.compose(["experiment=ptb_large", f"model={model}", f"protocol={protocol}"]).mc.samples == 0
+    assert compose.compose(["experiment=ptb_large", "protocol=authors_code", "mc.samples=7"]).mc.samples == 7
 
 
 def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
-    names = {file.stem for file in (config.CONFIGS / "tuned").glob("*.yaml")}
+    names = {file.stem for file in (compose.CONFIGS / "tuned").glob("*.yaml")}
     needed = {f"ptb_{size}_{model}" for size in ("small", "medium", "large") for model in MODELS}
     assert needed <= names
-    groups = {group: {f.stem for f in (config.CONFIGS / group).glob("*.yaml")} for group in ("task", "size", "model")}
+    groups = {group: {f.stem for f in (compose.CONFIGS / group).glob("*.yaml")} for group in ("task", "size", "model")}
     possible = {"_".join(parts) for parts in itertools.product(groups["task"], groups["size"], groups["model"])}
     assert names <= possible, "a tuned file that no choice of groups would ever load"
 
@@ -81,24 +82,24 @@ def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
 def test_weight_decay_of_each_cell():
     """Chosen on held-out reviews, cell by cell; the command line still wins."""
     words = ["experiment=cornell", "model=variational_untied"]
-    own = config.compose(["task=reviews", "task.path=x.csv", "model=variational_untied", "cell=gru"])
-    assert own.optim.weight_decay == config.compose([*words, "cell=gru"]).optim.weight_decay
-    found = {cell: config.compose([*words, f"cell={cell}"]) for cell in ("lstm", "gru", "rnn")}
+    own = compose.compose(["task=reviews", "task.path=x.csv", "model=variational_untied", "cell=gru"])
+    assert own.optim.weight_decay == compose.compose([*words, "cell=gru"]).optim.weight_decay
+    found = {cell: compose.compose([*words, f"cell={cell}"]) for cell in ("lstm", "gru", "rnn")}
     assert found["lstm"].optim.weight_decay == 1e-3 and found["gru"].optim.weight_decay < 1e-4
-    assert all(config.diff(made) == {} for made in found.values())
-    assert config.compose([*words, "cell=gru", "optim.weight_decay=0.5"]).optim.weight_decay == 0.5
+    assert all(compose.diff(made) == {} for made in found.values())
+    assert compose.compose([*words, "cell=gru", "optim.weight_decay=0.5"]).optim.weight_decay == 0.5
 
 
 @pytest.mark.parametrize("group", ["model", "size", "task", "protocol"])
 def test_names_inside_the_files_are_the_files_names(group):
-    for file in sorted((config.CONFIGS / group).glob("*.yaml")):
-        assert config.choices(config.compose([f"{group}={file.stem}"]))[group] == file.stem
+    for file in sorted((compose.CONFIGS / group).glob("*.yaml")):
+        assert compose.choices(compose.compose([f"{group}={file.stem}"]))[group] == file.stem
 
 
 def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
-    made = config.compose(["experiment=ptb_medium", "model.p_U=0.3", "seed=2", "runs_root=there"])
+    made = compose.compose(["experiment=ptb_medium", "model.p_U=0.3", "seed=2", "runs_root=there"])
     assert made.model.p_E == 0.3
-    folder = config.run_dir(made)
+    folder = compose.run_dir(made)
     assert folder.parts == (
         "there",
         "ptb",
@@ -109,27 +110,27 @@ def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
         "model.p_E=0.3,model.p_U=0.3",
         "seed_2",
     )
-    assert config.run_dir(config.compose(["task=ptb", "size=medium"])).parts[-2:] == ("default", "seed_1")
+    assert compose.run_dir(compose.compose(["task=ptb", "size=medium"])).parts[-2:] == ("default", "seed_1")
 
 
 def test_what_does_not_change_the_result_does_not_change_the_folder():
-    plain = config.compose([])
-    moved = config.compose(["device=cpu", "threads=3", "mc.samples=7", "train.log_every=1", "progress=false"])
-    assert config.run_dir(plain) == config.run_dir(moved)
-    assert config.run_dir(plain) != config.run_dir(config.compose(["optim.lr=0.5"]))
+    plain = compose.compose([])
+    moved = compose.compose(["device=cpu", "threads=3", "mc.samples=7", "train.log_every=1", "progress=false"])
+    assert compose.run_dir(plain) == compose.run_dir(moved)
+    assert compose.run_dir(plain) != compose.run_dir(compose.compose(["optim.lr=0.5"]))
 
 
 def test_no_decay_survives_a_tuned_schedule():
-    assert config.compose(["experiment=ptb_small", "model=none", "optim=no_decay"]).optim.schedule == "constant"
+    assert compose.compose(["experiment=ptb_small", "model=none", "optim=no_decay"]).optim.schedule == "constant"
 
 
 def test_a_saved_config_comes_back(tmp_path):
-    made = config.compose(["task=ptb", "model.p_U=0.15"])
-    config.save(made, tmp_path / "config.yaml")
-    assert config.load_run(tmp_path) == made
-    assert config.load_run(tmp_path, ["mc.samples=3"]).mc.samples == 3
+    made = compose.compose(["task=ptb", "model.p_U=0.15"])
+    compose.save(made, tmp_path / "config.yaml")
+    assert compose.load_run(tmp_path) == made
+    assert compose.load_run(tmp_path, ["mc.samples=3"]).mc.samples == 3
     with pytest.raises(UserError, match=r"model\.p_U=0\.3: a finished run can only be given mc"):
-        config.load_run(tmp_path, ["model.p_U=0.3"])
+        compose.load_run(tmp_path, ["model.p_U=0.3"])
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_saved_config_comes_back(tmp_path):
 )
 def test_mistakes_get_one_helpful_message(override, expected):
     with pytest.raises(Exception) as caught:
-        config.compose([override])
+        compose.compose([override])
     message = explain(caught.value)
     assert expected in message and "\n" not in message
 
@@ -192,12 +193,12 @@ def test_a_typo_is_named_even_beside_a_sweep():
 )
 def test_data_that_nobody_would_read_are_refused(words, expected, tmp_path):
     with pytest.raises(UserError, match=re.escape(expected)):
-        runs.run(config.compose([*words.split(), f"runs_root={tmp_path}"]))
+        training_run.run(compose.compose([*words.split(), f"runs_root={tmp_path}"]))
 
 
 def test_moon_needs_a_memory():
     with pytest.raises(UserError, match=r"cell=gru: dropout on the memory .* set cell=lstm or model\.p_c=0"):
-        config.compose(["model=moon", "cell=gru"])
+        compose.compose(["model=moon", "cell=gru"])
 
 
 def test_every_option_has_a_sentence():

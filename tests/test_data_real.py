@@ -6,9 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from varrnn.data import baselines, cornell, ptb
+from varrnn.data import cornell, ptb
 from varrnn.data.corpus import columns, count_windows
 from varrnn.data.reviews import segments
+from varrnn.tasks import baselines
 
 pytestmark = [
     pytest.mark.data,

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from varrnn.data import baselines, csv_reviews, synthetic
+from varrnn.data import csv_reviews, synthetic
 from varrnn.data.reviews import Reviews, cut, number_words, segments, shuffled
 from varrnn.errors import UserError
+from varrnn.tasks import baselines
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,14 @@ import pytest
 import torch
 from small_runs import make_run, python
 
-from varrnn import config, ensemble, mc, runs, tasks
+from varrnn.config import compose
 from varrnn.errors import UserError
-from varrnn.evaluate import log_probabilities
-from varrnn.mc import MonteCarlo
+from varrnn.tasks import base
+from varrnn.tasks import perplexity as task_perplexity
+from varrnn.tasks.evaluate import log_probabilities
+from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.training import ensemble
+from varrnn.training import run as training_run
 
 SAMPLES = "mc.samples=3"
 
@@ -30,12 +34,14 @@ def folders(tmp_path_factory):
 @torch.no_grad()
 def by_definition(folder, samples):
     """p(word) of every word of the test text, samples drawn one after the other; 0 samples: masks of ones."""
-    made = config.load_run(folder)
-    task = tasks.build(made, torch.device("cpu"))
+    made = compose.load_run(folder)
+    task = base.build(made, torch.device("cpu"))
     model = task.model(made)
-    runs.load_reported(model, made, folder)
+    training_run.load_reported(model, made, folder)
     text = task.test.unsqueeze(1)
-    drawn = (mc.sample_rows(model, range(i, i + 1), made.seed, False, 0, len(text)) for i in range(samples))
+    drawn = (
+        task_perplexity.sample_rows(model, range(i, i + 1), made.seed, False, 0, len(text)) for i in range(samples)
+    )
     masks = list(drawn) or [None]
     return sum(next(log_probabilities(model, text, len(text), m)).exp() for m in masks).squeeze(1) / len(masks)
 
@@ -90,7 +96,7 @@ def test_samples_already_drawn_are_used_again_and_more_are_added(folders):
 def test_only_one_model_is_in_memory(folders, monkeypatch):
     _, names = folders
     alive, most = weakref.WeakSet(), []
-    real = runs.load_reported
+    real = training_run.load_reported
 
     def watched(model, *rest):
         gc.collect()
@@ -98,7 +104,7 @@ def test_only_one_model_is_in_memory(folders, monkeypatch):
         most.append(len(alive))
         real(model, *rest)
 
-    monkeypatch.setattr(runs, "load_reported", watched)
+    monkeypatch.setattr(training_run, "load_reported", watched)
     average(names, False, False, False)
     assert most == [1, 1, 1]
 
@@ -130,7 +136,7 @@ def test_command_line_and_record(folders):
 def test_no_two_ensembles_share_a_file(folders):
     _, (one, _, _) = folders
     members = [ensemble.member(one, False)]
-    task = tasks.build(members[0].config, torch.device("cpu"))
+    task = base.build(members[0].config, torch.device("cpu"))
     made = ensemble.record(members, task, torch.device("cpu"), [])
     others = [{"diff": {}}, {"diff": {"model.p_U": 0.4}}, {"diff": "mixed"}, {"mc": True}, {"member_mc": [True, False]}]
     others += [{"members": 3}, {"choices": made["choices"] | {"cell": "gru"}}, {"member_seeds": [4]}]
@@ -142,7 +148,7 @@ def test_no_two_ensembles_share_a_file(folders):
 def test_word_dropout_in_mc_is_recorded(folders):
     _, (one, two, _) = folders
     members = [ensemble.member(folder, True, ["mc.word_dropout=true"]) for folder in (one, two)]
-    task = tasks.build(members[0].config, torch.device("cpu"))
+    task = base.build(members[0].config, torch.device("cpu"))
     assert ensemble.record(members, task, torch.device("cpu"), [])["mc_word_dropout"] is True
     plain = [ensemble.member(one, False, ["mc.word_dropout=true"])]
     assert ensemble.record(plain, task, torch.device("cpu"), [])["mc_word_dropout"] is False

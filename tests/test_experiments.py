@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.artefact import experiment, main, names, unique
-from varrnn.claims import CLAIMS
-from varrnn.identity import identify
-from varrnn.records import Records, load
+from varrnn.config.identity import identify
+from varrnn.records.store import Records, load
+from varrnn.reproduction.artefact import experiment, main, names, unique
+from varrnn.reproduction.claims import CLAIMS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "experiments"

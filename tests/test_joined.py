@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from varrnn import Dropout, VariationalLSTM, WordEmbedding, joined, mc_predict
+from varrnn import Dropout, VariationalLSTM, WordEmbedding, mc_predict, sample_batching
 
 
 def test_reduced_precision_is_not_taken_for_mixed_rows():
@@ -15,7 +15,7 @@ def test_reduced_precision_is_not_taken_for_mixed_rows():
     mixed, rounded = wanted.roll(1, 0), wanted * 1.002
 
     def accepts(found, like=wanted, by=model):
-        return joined.same(found, like, by)
+        return sample_batching.same(found, like, by)
 
     assert not accepts(rounded) and not accepts(mixed)
     assert accepts(rounded, by=nn.Linear(1, 1).bfloat16())

@@ -7,14 +7,16 @@ import torch
 import torch.nn.functional as F
 from small_runs import CPU, small
 
-from varrnn import config, evaluate, seeds, tasks
-from varrnn.train import Trainer
+from varrnn import rng
+from varrnn.config import compose
+from varrnn.tasks import base, evaluate
+from varrnn.training.trainer import Trainer
 
 VARIANTS = ("none", "naive", "moon", "moon_emb", "moon_cell_only", "variational_tied", "variational_untied")
 
 
 def draws(update: int = 0) -> torch.Generator:
-    return seeds.generator(CPU, seeds.MASKS, 1, 1, update)
+    return rng.generator(CPU, rng.MASKS, 1, 1, update)
 
 
 def test_windows_follow_each_other_and_targets_are_the_next_words():
@@ -134,8 +136,8 @@ def test_parameter_counts_at_ten_thousand_words(units, expected):
 @pytest.mark.data
 @pytest.mark.parametrize("variant", ["none", "variational_untied"])
 def test_the_first_window_of_the_real_text(variant):
-    made = config.compose(["experiment=ptb_medium", f"model={variant}", "size.units=100"])
-    task = tasks.build(made, CPU)
+    made = compose.compose(["experiment=ptb_medium", f"model={variant}", "size.units=100"])
+    task = base.build(made, CPU)
     assert task.updates == 1327 and task.num_words == 10_000
     model = task.model(made).train()
     trainer = Trainer(task, model, made, None, None, CPU)

@@ -14,14 +14,16 @@ import torch
 from omegaconf import OmegaConf
 from small_runs import ROOT, TINY, python, write_texts
 
-from varrnn import checkpoint, config, failures, multirun, sweeps
-from varrnn.config import CONFIGS
+from varrnn.config import compose
+from varrnn.config.compose import CONFIGS
 from varrnn.errors import UserError
-from varrnn.interrupt import SIGNALS, Interrupts, Stopped
+from varrnn.sweeps import failures, launch, ranking
+from varrnn.training import checkpoint
+from varrnn.training.signals import SIGNALS, Interrupts, Stopped
 
 
 def summaries(folder):
-    return sorted(sweeps.load(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
+    return sorted(ranking.load(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
 
 
 @pytest.mark.parametrize("launcher", ["local", "joblib"])
@@ -66,7 +68,7 @@ def test_ctrl_c_lets_jobs_side_by_side_save(tmp_path):
     write_texts(tmp_path)
     words = (str(ROOT / "run.py"), "-m", *TINY, *LONG, "model.p_U=0.1,0.3,0.4", "launcher=joblib")
     process = started(*words, "hydra.launcher.n_jobs=2", "runs_root=runs", "run_dir=null", folder=tmp_path)
-    folders = [config.run_dir(config.compose([*TINY, *LONG, f"model.p_U={p}", "runs_root=runs"])) for p in (0.1, 0.3)]
+    folders = [compose.run_dir(compose.compose([*TINY, *LONG, f"model.p_U={p}", "runs_root=runs"])) for p in (0.1, 0.3)]
     folders = [tmp_path / folder for folder in folders]
     said = interrupted(process, [folder / "log.csv" for folder in folders])
     assert process.returncode == 130 and "stopped; checkpoints are kept" in said and "Traceback" not in said
@@ -84,7 +86,7 @@ def test_ctrl_c_lets_a_job_save_beside_an_idle_process(tmp_path):
     process = started(
         str(ROOT / "run.py"), "-m", *words, "seed=-1,1", "launcher=joblib", "hydra.launcher.n_jobs=2", folder=tmp_path
     )
-    folder = tmp_path / config.run_dir(config.compose(words))
+    folder = tmp_path / compose.run_dir(compose.compose(words))
     said = interrupted(process, [folder / "log.csv"])
     assert process.returncode == 130 and f"stopped and saved in {folder.relative_to(tmp_path)}" in said
     assert not list(folder.glob(".*.part"))
@@ -100,7 +102,7 @@ time.sleep(60)
 
 def test_ctrl_c_waits_for_the_run_under_way(tmp_path):
     """As in `make sentiment`: the command that starts others must not kill one that takes its time to save."""
-    code = "import sys; from pathlib import Path; from varrnn.interrupt import carried_out; "
+    code = "import sys; from pathlib import Path; from varrnn.training.signals import carried_out; "
     process = started("-c", f"{code} carried_out([sys.executable, '-c', {SLOW!r}], Path.cwd())", folder=tmp_path)
     interrupted(process, [tmp_path / "begun"])
     assert process.returncode == -signal.SIGINT and (tmp_path / "saved").exists()
@@ -145,7 +147,7 @@ def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
 def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_path):
     write_texts(tmp_path)
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / multirun.STOP).touch()
+    (tmp_path / "here" / launch.STOP).touch()
     (tmp_path / "here" / "failed_7.json").write_text("{}")
     words = ("-m", *TINY, "model=glob(naiv*)", "launcher=joblib", "hydra.sweep.dir=here", "mc.samples=0")
     done = python("run.py", *words, folder=tmp_path)
@@ -155,11 +157,11 @@ def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_pat
 
 def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
     """Hydra would make a warning of the exception, and start every run."""
-    monkeypatch.setattr(multirun.Sweep, "folder", None)
-    monkeypatch.setattr(multirun, "one_run", lambda _: 1 / 0)
+    monkeypatch.setattr(launch.Sweep, "folder", None)
+    monkeypatch.setattr(launch, "one_run", lambda _: 1 / 0)
     made = OmegaConf.create({"run_dir": None, "hydra": {"sweep": {"dir": str(tmp_path)}}})
     with pytest.raises(SystemExit, match=r"(?s)Traceback.*ZeroDivisionError"):
-        multirun.Sweep().on_multirun_start(made)
+        launch.Sweep().on_multirun_start(made)
 
 
 NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
@@ -176,12 +178,12 @@ def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path
 
 @pytest.mark.parametrize("launcher", ["joblib", "slurm"])
 def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
-    multirun.require_plugin([f"launcher={launcher}"])  # both are installed here
-    assert not multirun.installed("hydra_plugins.nothing") and not multirun.installed("no_such_package.nothing")
-    monkeypatch.setattr(multirun, "installed", lambda module: False)
-    multirun.require_plugin(["launcher=local"])
+    launch.require_plugin([f"launcher={launcher}"])  # both are installed here
+    assert not launch.installed("hydra_plugins.nothing") and not launch.installed("no_such_package.nothing")
+    monkeypatch.setattr(launch, "installed", lambda module: False)
+    launch.require_plugin(["launcher=local"])
     with pytest.raises(UserError, match=r"pip install -c constraints\.txt hydra-.*-launcher$") as caught:
-        multirun.require_plugin(["seed=1,2", f"launcher={launcher}"])
+        launch.require_plugin(["seed=1,2", f"launcher={launcher}"])
     assert str(caught.value).startswith(f"launcher={launcher} needs hydra-")
     # without this line in the file it would run locally, silently
     assert "mode: MULTIRUN" in (CONFIGS / "launcher" / f"{launcher}.yaml").read_text()
@@ -202,18 +204,18 @@ def hydra(launcher, number=0, n_jobs=0):
 
 
 def test_threads_are_divided(tmp_path, monkeypatch):
-    made = config.Config()
+    made = compose.Config()
     monkeypatch.setattr(torch, "set_num_threads", lambda count: taken.append(count))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(multirun, "cores", lambda: 8)
+    monkeypatch.setattr(launch, "cores", lambda: 8)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
     cases = {("basic", 0): 0, ("joblib", 0): 1, ("joblib", 2): 4, ("joblib", 16): 1, ("joblib", -1): 1}
     for (launcher, n_jobs), threads in [*cases.items(), (("submitit_slurm", 0), 3)]:
         taken = []
-        with multirun.share(made, hydra(launcher, n_jobs=n_jobs), tmp_path):
+        with launch.share(made, hydra(launcher, n_jobs=n_jobs), tmp_path):
             assert taken == [threads] * bool(threads), (launcher, n_jobs)
     taken = []
-    with multirun.share(config.Config(threads=5), hydra("joblib"), tmp_path):
+    with launch.share(compose.Config(threads=5), hydra("joblib"), tmp_path):
         assert taken == []  # which the run takes itself
 
 
@@ -223,39 +225,39 @@ def test_one_gpu_each(tmp_path, monkeypatch):
     for name, fake in {"set_device": taken.append, "device_count": lambda: 2, "is_available": lambda: False}.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(multirun, "cores", lambda: 7)
-    assert multirun.side_by_side("auto") == 7  # a driver that torch cannot use
+    monkeypatch.setattr(launch, "cores", lambda: 7)
+    assert launch.side_by_side("auto") == 7  # a driver that torch cannot use
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert multirun.side_by_side("auto") == 2
-    with multirun.share(config.Config(), hydra("joblib", 0), tmp_path):
-        with multirun.share(config.Config(device="cuda"), hydra("joblib", 1), tmp_path):
+    assert launch.side_by_side("auto") == 2
+    with launch.share(compose.Config(), hydra("joblib", 0), tmp_path):
+        with launch.share(compose.Config(device="cuda"), hydra("joblib", 1), tmp_path):
             assert taken == [0, 1]
-        third, fourth = (multirun.share(config.Config(), hydra("joblib", number), tmp_path) for number in (2, 3))
+        third, fourth = (launch.share(compose.Config(), hydra("joblib", number), tmp_path) for number in (2, 3))
         with third, fourth:
             assert taken == [0, 1, 1, 1]  # the second has ended; then all are taken: 3 modulo 2
     for given, launcher in itertools.product(("cpu", "cuda:1"), ("joblib", "basic")):
-        with multirun.share(config.Config(device=given), hydra(launcher), tmp_path):
+        with launch.share(compose.Config(device=given), hydra(launcher), tmp_path):
             assert len(taken) == 4
-    with multirun.share(config.Config(), hydra("submitit_slurm"), tmp_path):
+    with launch.share(compose.Config(), hydra("submitit_slurm"), tmp_path):
         assert len(taken) == 4  # Slurm hands out its own GPUs
 
 
 def test_a_fault_of_ours_leaves_its_traceback(tmp_path):
-    made = config.compose([f"runs_root={tmp_path}"])
+    made = compose.compose([f"runs_root={tmp_path}"])
     try:
         raise ZeroDivisionError("fault")
     except ZeroDivisionError as error:
         failure = failures.failed(error, made, [])
     assert failure.last_lines[-1] == "ZeroDivisionError: fault"
-    assert "Traceback" in (config.run_dir(made) / "error.txt").read_text()
+    assert "Traceback" in (compose.run_dir(made) / "error.txt").read_text()
 
 
 def test_a_killed_job_is_explained(tmp_path):
     class TerminatedWorkerError(Exception):
         __module__ = "joblib.externals.loky"
 
-    with pytest.raises(Exception, match="ended without a word") as caught, multirun.reported():
-        multirun.Sweep.folder = tmp_path
+    with pytest.raises(Exception, match="ended without a word") as caught, launch.reported():
+        launch.Sweep.folder = tmp_path
         raise TerminatedWorkerError("a worker was killed")
     assert "start the same command again" in str(caught.value)
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from small_runs import CPU, small
 
-from varrnn import evaluate, mc, seeds
-from varrnn.mc import MonteCarlo
+from varrnn import rng
+from varrnn.tasks import evaluate, perplexity
+from varrnn.tasks.perplexity import MonteCarlo
 
 VARIANTS = ("naive", "moon_emb", "variational_tied", "variational_untied")
 
@@ -31,7 +32,7 @@ def one_at_a_time(carlo: MonteCarlo, samples: int) -> torch.Tensor:
     """log p of every target under each sample alone: (samples, N - 1)."""
     found = []
     for i in range(samples):
-        draw = seeds.generator(CPU, seeds.MONTE_CARLO, carlo.seed, i, 0)
+        draw = rng.generator(CPU, rng.MONTE_CARLO, carlo.seed, i, 0)
         masks = carlo.model.sample_text_masks(1, carlo.word_dropout, None, draw)
         with torch.no_grad():
             parts = [log_p for log_p in evaluate.log_probabilities(carlo.model, carlo.text.unsqueeze(1), 50, masks)]
@@ -62,9 +63,9 @@ def test_the_number_of_rows_and_the_memory_change_nothing():
 
 
 def test_word_dropout_is_off_unless_asked_for():
-    masks = mc.sample_rows(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
+    masks = perplexity.sample_rows(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
     assert masks.words.unique().tolist() == [1.0]
-    dropped = mc.sample_rows(build("model.p_E=0.5").model, range(3), 1, True, 0, 9).words
+    dropped = perplexity.sample_rows(build("model.p_E=0.5").model, range(3), 1, True, 0, 9).words
     assert dropped.shape == (3, 40) and set(dropped.unique().tolist()) == {0.0, 2.0}
 
 
@@ -122,7 +123,7 @@ def test_no_dropout_gives_the_deterministic_perplexity():
 @pytest.mark.parametrize("samples", [3, 23])
 def test_the_standard_error_is_the_jackknife_over_groups_of_samples(samples):
     carlo = finish(build(), samples)
-    alone, group = one_at_a_time(carlo, samples).double(), torch.arange(samples) % mc.GROUPS
+    alone, group = one_at_a_time(carlo, samples).double(), torch.arange(samples) % perplexity.GROUPS
     n = len(group.unique())
     left_out = torch.stack([alone[group != one].exp().mean(0).log().mean() for one in range(n)])
     expected = carlo.result()[0] * (left_out.var(correction=0) * (n - 1)).sqrt().item()
@@ -151,4 +152,4 @@ def test_the_standard_error_is_about_the_spread_of_repetitions():
     ],
 )
 def test_what_suits_the_device_and_the_vocabulary(asked, words, device, expected):
-    assert mc.room(*asked, words, torch.device(device)) == expected
+    assert perplexity.room(*asked, words, torch.device(device)) == expected

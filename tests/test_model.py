@@ -3,7 +3,7 @@
 import pytest
 
 from varrnn import Dropout
-from varrnn.model import SequenceModel
+from varrnn.tasks.model import SequenceModel
 
 
 def test_mistakes_are_named():

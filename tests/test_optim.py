@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from varrnn import config
-from varrnn.optim import SGD, learning_rate
+from varrnn.config import compose
+from varrnn.training.optim import SGD, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from varrnn.optim import SGD, learning_rate
     ],
 )
 def test_the_rate_falls_after_max_epoch_strictly(overrides, epoch, expected):
-    assert learning_rate(config.compose(overrides).optim, epoch) == pytest.approx(expected, rel=5e-3)
+    assert learning_rate(compose.compose(overrides).optim, epoch) == pytest.approx(expected, rel=5e-3)
 
 
 def parameters(*values):

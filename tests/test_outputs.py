@@ -6,13 +6,13 @@ import resource
 
 import pytest
 
-from varrnn import outputs
+from varrnn import fileio
 from varrnn.errors import UserError
 
 
 def test_folders_are_made_and_files_written(tmp_path):
-    assert outputs.folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
-    outputs.write_text(tmp_path / "c" / "d.txt", "é")
+    assert fileio.folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    fileio.write_text(tmp_path / "c" / "d.txt", "é")
     assert (tmp_path / "c" / "d.txt").read_text(encoding="utf-8") == "é"
     assert not list((tmp_path / "a" / "b").iterdir())  # the trial leaves nothing
 
@@ -21,7 +21,7 @@ def test_folders_are_made_and_files_written(tmp_path):
 def test_a_file_where_a_folder_should_be(tmp_path, place):
     (tmp_path / "a.txt").write_text("kept")
     with pytest.raises(UserError) as told:
-        outputs.folder(tmp_path / place)
+        fileio.folder(tmp_path / place)
     reason = f"{tmp_path / 'a.txt'} is a file, not a folder"
     assert (
         str(told.value)
@@ -32,7 +32,7 @@ def test_a_file_where_a_folder_should_be(tmp_path, place):
 
 def test_a_folder_where_a_file_should_be(tmp_path):
     with pytest.raises(UserError, match="is a folder; give the name of a file"):
-        outputs.write_text(tmp_path, "text")
+        fileio.write_text(tmp_path, "text")
 
 
 def test_a_full_disk_leaves_the_old_text(tmp_path):
@@ -42,7 +42,7 @@ def test_a_full_disk_leaves_the_old_text(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(UserError, match="cannot be written"):
-            outputs.write_text(file, "new" * 1000)
+            fileio.write_text(file, "new" * 1000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
@@ -53,15 +53,15 @@ def test_links_modes_and_devices_stay_what_they_are(tmp_path):
     file.write_text("old")
     file.chmod(0o750)
     link.symlink_to(file)
-    outputs.write_text(link, "new")
+    fileio.write_text(link, "new")
     assert link.is_symlink() and file.read_text() == "new" and file.stat().st_mode & 0o777 == 0o750
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    outputs.write_text(pipe, "said")
+    fileio.write_text(pipe, "said")
     assert os.read(reader, 10) == b"said" and pipe.is_fifo()
     os.close(reader)
 
 
 def test_a_full_disk_is_told_apart(tmp_path):
-    with pytest.raises(UserError, match=r"No space left on device\); free some space"), outputs.writing(tmp_path):
+    with pytest.raises(UserError, match=r"No space left on device\); free some space"), fileio.writing(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -5,10 +5,10 @@ import pytest
 import synthetic_records as synthetic
 from matplotlib.colors import to_rgb
 
-from varrnn.paper_runs import language_model, sentiment
-from varrnn.plots import batch_curve, draw, error_panel, figure, finish, history, swept, variants
-from varrnn.records import Records, load
-from varrnn.style import VARIANTS, sweep
+from varrnn.records.store import Records, load
+from varrnn.reporting.style import VARIANTS, sweep
+from varrnn.reproduction.figures import batch_curve, draw, error_panel, figure, finish, history, swept, variants
+from varrnn.reproduction.runs import language_model, sentiment
 
 RUNS = {model: language_model("medium", model) for model in ("naive", "variational_tied")}
 

@@ -20,7 +20,7 @@ from varrnn import (
     predict,
     uncertainty,
 )
-from varrnn.model import SequenceModel
+from varrnn.tasks.model import SequenceModel
 
 
 class Tagger(nn.Module):

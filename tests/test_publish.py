@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 import synthetic_records as synthetic
 
-from varrnn import results
 from varrnn.errors import UserError
-from varrnn.paper_runs import language_model, sentiment
-from varrnn.publish import KNOWN_DATA, publish
-from varrnn.records import load
+from varrnn.records.publish import KNOWN_DATA, publish
+from varrnn.records.store import load
+from varrnn.reproduction.runs import language_model, sentiment
+from varrnn.training import summary as run_summary
 
 ABSOLUTE = str(PurePosixPath("/", "home", "someone", "error.txt"))  # what must not be committed
 RUN = language_model("small", "variational_untied", "model.p_U=0.05")
@@ -80,27 +80,28 @@ def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
     """`make paper` rewrites the README between two runs; only what computes makes a run unpublishable."""
     folder = tmp_path
     git(folder, "init", "-q")
-    for name in ("README.md", "varrnn/results.py", "configs/config.yaml"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    for name in ("README.md", "varrnn/training/summary.py", "configs/config.yaml"):
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text("one")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "all")
-    monkeypatch.setattr(results, "__file__", str(folder / "varrnn" / "results.py"))
+    monkeypatch.setattr(run_summary, "PROJECT_ROOT", folder)
+    monkeypatch.setattr(run_summary, "__file__", str(folder / "varrnn" / "training" / "summary.py"))
     head = git(folder, "rev-parse", "HEAD")
-    look = results.commit.__wrapped__  # a process asks once
+    look = run_summary.commit.__wrapped__  # a process asks once
     (folder / "README.md").write_text("two")
     assert look() == (head, False)
     (folder / "configs" / "config.yaml").write_text("two")
     assert look() == (head, True)
-    git(folder, "rm", "-q", "--cached", "varrnn/results.py")
+    git(folder, "rm", "-q", "--cached", "varrnn/training/summary.py")
     assert look() == (None, False)  # a package installed somewhere inside another repository
 
 
 def test_what_is_committed_later_is_not_the_code_that_runs(monkeypatch) -> None:
     """As in a long sweep: its modules were loaded before, whatever git says by now."""
-    before = results.code()
+    before = run_summary.code()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("asked git again"))
-    assert results.code() == before
+    assert run_summary.code() == before
 
 
 def test_no_record_gives_way_to_another_run(publishing, summary) -> None:

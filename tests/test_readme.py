@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from varrnn.marked import replaced
+from varrnn.reproduction.marked import replaced
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import synthetic_records as synthetic
 
-from varrnn import sweeps
-from varrnn.claims import CLAIMS
-from varrnn.claims.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
+from varrnn.config.identity import identify
 from varrnn.errors import UserError
-from varrnn.identity import identify
-from varrnn.paper_runs import command, commands, language_model
-from varrnn.records import load
+from varrnn.records.store import load
+from varrnn.reproduction.claims import CLAIMS
+from varrnn.reproduction.runs import command, commands, language_model
+from varrnn.reproduction.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
+from varrnn.sweeps import ranking
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 
@@ -23,10 +23,10 @@ def test_every_needed_run_can_be_composed() -> None:
 
 @pytest.mark.parametrize("run", [BY_ID["C36b"].needs["1e-4"], BY_ID["C21"].needs["tokens"], BY_ID["C8"].needs["none"]])
 def test_identity_is_what_run_py_composes(run) -> None:
-    from varrnn import config
+    from varrnn.config import compose
 
-    composed = config.compose(list(run))
-    assert identify(run).options == config.identity(composed) and identify(run).choices == config.choices(composed)
+    composed = compose.compose(list(run))
+    assert identify(run).options == compose.identity(composed) and identify(run).choices == compose.choices(composed)
 
 
 def test_a_shorter_run_is_still_missing(records_of) -> None:
@@ -165,7 +165,7 @@ def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str)
     with pytest.raises(UserError, match=rf"0\.json: {message}.*; delete the file and publish the run again"):
         load(tmp_path)
     left_out = "history" not in change
-    assert len(list(sweeps.load(tmp_path))) == (0 if left_out else 1)  # which knows nothing of histories
+    assert len(list(ranking.load(tmp_path))) == (0 if left_out else 1)  # which knows nothing of histories
     assert ("left out: " in capsys.readouterr().err) is left_out
 
 

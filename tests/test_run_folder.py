@@ -7,11 +7,16 @@ import pytest
 import torch
 from small_runs import make_run
 
-from varrnn import checkpoint, config, ensemble, publish, results, runs, sweeps
-from varrnn.device import choose_device, runs_on
+from varrnn.config import compose
 from varrnn.errors import UserError
-from varrnn.train import Trainer
-from varrnn.unfinished import unfinished_runs
+from varrnn.records import publish
+from varrnn.sweeps import ranking
+from varrnn.sweeps.unfinished import unfinished_runs
+from varrnn.training import checkpoint, ensemble
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
+from varrnn.training.device import choose_device, runs_on
+from varrnn.training.trainer import Trainer
 
 
 @pytest.fixture
@@ -29,41 +34,45 @@ def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, mon
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    longer = config.load_run(run)
+    longer = compose.load_run(run)
     longer.optim.epochs, longer.train.checkpoint_minutes = 4, 0
     monkeypatch.setattr(Trainer, "update", stop)
     with pytest.raises(KeyboardInterrupt):
-        runs.run(longer, run)
+        training_run.run(longer, run)
     monkeypatch.setattr(Trainer, "update", original)
-    assert results.read(run)["status"] == "going on"
-    for use in (lambda: ensemble.member(run, mc=False), lambda: publish.publish(run), lambda: results.finished(run)):
+    assert run_summary.read(run)["status"] == "going on"
+    for use in (
+        lambda: ensemble.member(run, mc=False),
+        lambda: publish.publish(run),
+        lambda: run_summary.finished(run),
+    ):
         with pytest.raises(UserError, match="going on"):
             use()
     assert [one.status for one in unfinished_runs(run.parents[5])] == ["stopped"]
-    assert not list(sweeps.load(run.parents[5]))
-    ended = runs.run(longer, run)
+    assert not list(ranking.load(run.parents[5]))
+    ended = training_run.run(longer, run)
     assert ended["status"] == "finished" and ended["metrics"]["epochs"] == 4
 
 
 def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
-    asked = config.load_run(run)
+    asked = compose.load_run(run)
     asked.device = "meta"
     with pytest.raises(UserError, match="device=meta: allowed are auto, cpu, cuda and cuda:N"):
-        runs.run(asked, run)
+        training_run.run(asked, run)
     assert not (run / "error.txt").exists() and not unfinished_runs(run)
     before = (run / "config.yaml").read_text()
     for change in ({"path": "nonsense"}, {"train": "nowhere"}):
-        wrong = config.load_run(run)
+        wrong = compose.load_run(run)
         wrong.optim.epochs, wrong.task = 5, replace(wrong.task, **change)
         with pytest.raises(UserError, match=r"nonsense: task=text does not read it|nowhere"):
-            runs.run(wrong, run)
+            training_run.run(wrong, run)
     assert (run / "config.yaml").read_text() == before  # what asks for more samples does change it
-    more = config.load_run(run, ["mc.samples=3"])
-    runs.run(more, run)
-    assert config.load_run(run).mc.samples == 3 and results.finished(run)["metrics"]["epochs"] == 2
+    more = compose.load_run(run, ["mc.samples=3"])
+    training_run.run(more, run)
+    assert compose.load_run(run).mc.samples == 3 and run_summary.finished(run)["metrics"]["epochs"] == 2
     (run / "summary.json").unlink()
     with pytest.raises(UserError, match="device=meta"):
-        runs.run(asked, run)
+        training_run.run(asked, run)
     assert "device=meta" in (run / "error.txt").read_text()
 
 
@@ -80,36 +89,36 @@ def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
 def test_a_damaged_summary_is_one_clear_line(run, content):
     (run / "summary.json").write_text(content)
     with pytest.raises(UserError, match=r"summary\.json: not .*; remove it and start the same command again"):
-        runs.run(config.load_run(run), run)
+        training_run.run(compose.load_run(run), run)
 
 
 def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run):
-    asked = config.load_run(run)
+    asked = compose.load_run(run)
     asked.mc.samples = 2
     file = run / "checkpoint.pt"
     for content in ({}, {"model": {"nothing": torch.zeros(1)}}, [1]):
         torch.save(content, file)
         with pytest.raises(UserError, match=r"damaged .*; remove checkpoint\.pt, best\.pt and summary\.json"):
-            runs.run(asked, run)
+            training_run.run(asked, run)
     file.unlink()
     with pytest.raises(UserError, match=r"checkpoint\.pt: is missing; remove .* to train this run again"):
-        runs.run(asked, run)
+        training_run.run(asked, run)
     for name in ("best.pt", "summary.json"):
         (run / name).unlink()
-    assert runs.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice leads somewhere
+    assert training_run.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice leads somewhere
 
 
 def test_a_damaged_mc_file_costs_its_samples_only(run):
-    asked = config.load_run(run)
+    asked = compose.load_run(run)
     asked.mc.samples = 2
     torch.save({"done": 3}, run / "mc.pt")
     with pytest.raises(UserError, match=r"mc\.pt: not a checkpoint .*\(KeyError\); remove it to sample again"):
-        runs.run(asked, run)
+        training_run.run(asked, run)
     assert json.loads((run / "summary.json").read_text())["status"] == "finished"
 
 
 def test_the_first_error_is_told_when_nothing_can_be_written(run, monkeypatch):
-    asked = config.load_run(run)
+    asked = compose.load_run(run)
     asked.device = "meta"
     (run / "summary.json").unlink()
 
@@ -118,21 +127,21 @@ def test_the_first_error_is_told_when_nothing_can_be_written(run, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "write_text", full)
     with pytest.raises(UserError, match="device=meta"):
-        runs.run(asked, run)
+        training_run.run(asked, run)
 
 
 def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs, counted from cuda:0"):
-        choose_device(config.compose([*tiny, "device=cuda:2"]))
+        choose_device(compose.compose([*tiny, "device=cuda:2"]))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "V100")
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_70", "sm_80"])
-    assert choose_device(config.compose([*tiny, "device=cuda:1"])) == torch.device("cuda:1")
+    assert choose_device(compose.compose([*tiny, "device=cuda:1"])) == torch.device("cuda:1")
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "compute_120"])
     with pytest.raises(UserError, match="device=cuda:1: this build of torch has no code for the V100; install one"):
-        choose_device(config.compose([*tiny, "device=cuda:1"]))
+        choose_device(compose.compose([*tiny, "device=cuda:1"]))
 
 
 @pytest.mark.parametrize(
@@ -153,14 +162,14 @@ def test_which_gpus_a_build_of_torch_serves(gpu, builds, served):
 
 
 def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}"])
+    made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}"])
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "checkpoint.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(UserError, match="not a checkpoint of this run, or damaged"):
-        runs.run(made)
+        training_run.run(made)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'file' / 'below'}"]))
+        training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'file' / 'below'}"]))
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -181,4 +190,4 @@ def test_a_missing_gpu_is_said_in_one_line(tiny):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(UserError, match="device=cuda: this machine has no CUDA GPU"):
-        runs.run(config.compose([*tiny, "device=cuda"]))
+        training_run.run(compose.compose([*tiny, "device=cuda"]))

@@ -11,17 +11,20 @@ import pytest
 import small_runs
 import torch
 
-from varrnn import checkpoint, config, results, runs
+from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.tasks.language_model import LanguageModelTask
-from varrnn.train import Trainer
+from varrnn.training import checkpoint
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
+from varrnn.training.trainer import Trainer
 
 TIMES = {"seconds", "wps_train", "wps_authors"}
 
 
 def numbers(folder) -> dict:
     """Everything a run computed, times left out."""
-    summary = results.read(folder)
+    summary = run_summary.read(folder)
     history = {name: values for name, values in summary["history"].items() if name not in TIMES}
     metrics = {name: value for name, value in summary["metrics"].items() if name not in TIMES}
     return {"history": history, "metrics": metrics, "mc_curve": summary["mc_curve"]}
@@ -32,9 +35,9 @@ def parameters(folder) -> list[bytes]:
 
 
 def test_what_a_run_leaves_behind(tiny):
-    made = config.compose(tiny)
-    summary = runs.run(made)
-    folder = config.run_dir(made)
+    made = compose.compose(tiny)
+    summary = training_run.run(made)
+    folder = compose.run_dir(made)
     assert {"config.yaml", "log.csv", "summary.json", "checkpoint.pt", "best.pt"} <= {f.name for f in folder.iterdir()}
     log = (folder / "log.csv").read_text().splitlines()
     assert len(log) == 3 and set(log[0].split(",")) >= {
@@ -53,20 +56,20 @@ def test_what_a_run_leaves_behind(tiny):
 
 def test_training_learns_and_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
     overrides = [*tiny, "model=none", "optim.epochs=8", "size.units=32", "size.init=0.3"]
-    first = runs.run(config.compose(overrides))
+    first = training_run.run(compose.compose(overrides))
     history = first["history"]["train_ppl"]
     assert history[-1] < 0.6 * history[0] and first["metrics"]["test_ppl"] < 25  # 41 words
-    again = runs.run(config.compose([*overrides, f"runs_root={tmp_path / 'again'}"]))
+    again = training_run.run(compose.compose([*overrides, f"runs_root={tmp_path / 'again'}"]))
     assert again["metrics"]["test_ppl"] == first["metrics"]["test_ppl"]
-    other = runs.run(config.compose([*overrides, "seed=2"]))
+    other = training_run.run(compose.compose([*overrides, "seed=2"]))
     assert other["metrics"]["test_ppl"] != first["metrics"]["test_ppl"]
 
 
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_stopped(tiny, tmp_path):
     overrides = [*tiny, "optim.epochs=9", "mc.samples=100", "mc.rows=5", "train.checkpoint_minutes=0"]
-    whole = config.compose([*overrides, f"run_dir={tmp_path / 'whole'}"])
-    runs.run(whole)
+    whole = compose.compose([*overrides, f"run_dir={tmp_path / 'whole'}"])
+    training_run.run(whole)
     folder = tmp_path / "killed"
     kills = 0
     for delay in (0.3, 0.9, 1.7, 0.1, 60):
@@ -89,7 +92,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
             kills += 1
         running.wait(timeout=200)
     assert kills >= 2, "the run ended before it could be killed: slow it down"
-    assert results.read(folder)["status"] == "finished"
+    assert run_summary.read(folder)["status"] == "finished"
     assert numbers(folder) == numbers(tmp_path / "whole")
     assert parameters(folder) == parameters(tmp_path / "whole")
 
@@ -97,7 +100,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
-    whole = runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'whole'}"]))
+    whole = training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'whole'}"]))
     original, steps = Trainer.update, []
 
     def update(self, *arguments):
@@ -108,42 +111,44 @@ def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
 
     monkeypatch.setattr(Trainer, "update", update)
     with pytest.raises(KeyboardInterrupt, match="the same command goes on from here"):
-        runs.run(config.compose(overrides))
-    assert len(steps) == 30 and results.read(tmp_path / "stopped") is None
+        training_run.run(compose.compose(overrides))
+    assert len(steps) == 30 and run_summary.read(tmp_path / "stopped") is None
     assert checkpoint.load(tmp_path / "stopped" / "checkpoint.pt")["progress"]["update"] == 30
-    resumed = runs.run(config.compose(overrides))
+    resumed = training_run.run(compose.compose(overrides))
     assert resumed["metrics"]["test_ppl"] == whole["metrics"]["test_ppl"]
     assert parameters(tmp_path / "stopped") == parameters(tmp_path / "whole")
 
 
 def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, monkeypatch, capsys):
-    runs.run(config.compose(tiny))
+    training_run.run(compose.compose(tiny))
     monkeypatch.setattr(Trainer, "update", None)  # training again would fail
-    runs.run(config.compose(tiny))
+    training_run.run(compose.compose(tiny))
     assert "finished already" in capsys.readouterr().out
-    more = runs.run(config.compose([*tiny, "mc.samples=9"]))
+    more = training_run.run(compose.compose([*tiny, "mc.samples=9"]))
     assert more["metrics"]["mc_samples"] == 9 and more["mc_curve"]["samples"] == [1, 2, 5]
-    fewer = runs.run(config.compose([*tiny, "mc.samples=2"]))
+    fewer = training_run.run(compose.compose([*tiny, "mc.samples=2"]))
     assert fewer["metrics"]["mc_samples"] == 9, "more samples than asked for are not thrown away"
 
 
 def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny, tmp_path):
-    runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0"]))
+    training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0"]))
     with pytest.raises(UserError, match=r"optim\.lr: 1\.0 there, 0\.5 asked for"):
-        runs.run(config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
+        training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
 
 
 def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
     """Bit by bit what a run of that length would have been; fewer epochs change nothing."""
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
-    first = runs.run(config.compose([*tiny, "optim.epochs=1", "mc.samples=3"]))
-    longer = runs.run(config.compose([*tiny, "optim.epochs=3", "mc.samples=3"]))
-    at_once = runs.run(config.compose([*tiny, "optim.epochs=3", "mc.samples=3", f"run_dir={tmp_path / 'at_once'}"]))
+    first = training_run.run(compose.compose([*tiny, "optim.epochs=1", "mc.samples=3"]))
+    longer = training_run.run(compose.compose([*tiny, "optim.epochs=3", "mc.samples=3"]))
+    at_once = training_run.run(
+        compose.compose([*tiny, "optim.epochs=3", "mc.samples=3", f"run_dir={tmp_path / 'at_once'}"])
+    )
     assert longer["history"]["valid_ppl"] == at_once["history"]["valid_ppl"]
     assert longer["history"]["valid_ppl"][:1] == first["history"]["valid_ppl"]
     for name in ("test_ppl", "test_ppl_mc"):
         assert longer["metrics"][name] == at_once["metrics"][name] != first["metrics"][name]
-    shorter = runs.run(config.compose([*tiny, "optim.epochs=2", "mc.samples=5"]))
+    shorter = training_run.run(compose.compose([*tiny, "optim.epochs=2", "mc.samples=5"]))
     assert shorter["config"]["optim"]["epochs"] == 3 and shorter["metrics"]["epochs"] == 3
     assert shorter["metrics"]["mc_samples"] == 5
 
@@ -151,35 +156,35 @@ def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
 def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
     where = f"run_dir={tmp_path / 'here'}"
-    runs.run(config.compose([*tiny, where, "optim.epochs=3", "mc.samples=0"]))
+    training_run.run(compose.compose([*tiny, where, "optim.epochs=3", "mc.samples=0"]))
     (tmp_path / "here" / "summary.json").unlink()
     with pytest.raises(UserError, match=r"optim\.epochs=2, but it is in epoch 4 already"):
-        runs.run(config.compose([*tiny, where, "optim.epochs=2", "mc.samples=0"]))
+        training_run.run(compose.compose([*tiny, where, "optim.epochs=2", "mc.samples=0"]))
 
 
 def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
-    first = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.epochs=1", "mc.samples=0"])
-    runs.run(first)
+    first = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.epochs=1", "mc.samples=0"])
+    training_run.run(first)
     (tmp_path / "here" / "summary.json").unlink()
     train = tmp_path / "train.txt"
     train.write_text(train.read_text().replace("w1 ", "w2 "))
     with pytest.raises(UserError, match="trained on other data"):
-        runs.run(first)
+        training_run.run(first)
 
 
 def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
-    runs.run(config.compose(tiny))
+    training_run.run(compose.compose(tiny))
     test = tmp_path / "test.txt"
     test.write_text(test.read_text().replace("w1 ", "w2 "))
     with pytest.raises(UserError, match="trained on other data"):
-        runs.run(config.compose([*tiny, "mc.samples=9"]))
+        training_run.run(compose.compose([*tiny, "mc.samples=9"]))
 
 
 def test_early_stopping_without_a_validation_set_is_refused_before_training(tmp_path):
     made = ["task=synthetic_reviews", "model=none", f"runs_root={tmp_path}", "threads=1"]
     for option in ("train.early_stopping=true", "train.patience=2"):
         with pytest.raises(UserError, match=r"need a validation set; hold some data out"):
-            runs.run(config.compose([*made, option]))
+            training_run.run(compose.compose([*made, option]))
 
 
 def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkeypatch):
@@ -190,20 +195,20 @@ def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkey
         return original(self, model)
 
     monkeypatch.setattr(LanguageModelTask, "final_metrics", measure)
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'stopped'}", "mc.samples=0", "optim.epochs=1"])
+    made = compose.compose([*tiny, f"run_dir={tmp_path / 'stopped'}", "mc.samples=0", "optim.epochs=1"])
     with pytest.raises(KeyboardInterrupt):
-        runs.run(made)
-    assert results.read(tmp_path / "stopped")["status"] == "finished"
+        training_run.run(made)
+    assert run_summary.read(tmp_path / "stopped")["status"] == "finished"
 
 
 def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0", "optim.epochs=1"])
-    runs.run(made)
+    made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0", "optim.epochs=1"])
+    training_run.run(made)
     (tmp_path / "here" / "summary.json").unlink()
     before = torch.get_num_threads()
     made.threads = before + 1
     try:
-        runs.run(made)
+        training_run.run(made)
     finally:
         torch.set_num_threads(before)
     said = capsys.readouterr().out
@@ -228,7 +233,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
     tiny, tmp_path, monkeypatch, part, said, every
 ):
     words = ("train.checkpoint_minutes=0", f"train.log_every={every}")
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'bad'}", *words])
+    made = compose.compose([*tiny, f"run_dir={tmp_path / 'bad'}", *words])
     original, steps = Trainer.update, []
 
     def update(self, *arguments):
@@ -243,11 +248,11 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
 
     monkeypatch.setattr(Trainer, "update", update)
     with pytest.raises(UserError, match=rf"epoch 1, update 5 of .*: {said}.*last good checkpoint is kept"):
-        runs.run(made)
+        training_run.run(made)
     saved = checkpoint.load(tmp_path / "bad" / "checkpoint.pt")
     assert saved["progress"]["update"] == 4
     assert all(tensor.isfinite().all() for tensor in saved["model"].values())
-    assert results.read(tmp_path / "bad")["status"] == "unstable"
+    assert run_summary.read(tmp_path / "bad")["status"] == "unstable"
     assert "update 5" in (tmp_path / "bad" / "error.txt").read_text()
 
 
@@ -260,20 +265,20 @@ def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
         return original(self, epoch, update, state, *rest)
 
     monkeypatch.setattr(Trainer, "update", update)
-    runs.run(config.compose([*tiny, "mc.samples=0"]))
+    training_run.run(compose.compose([*tiny, "mc.samples=0"]))
     assert fresh == [(1, 0), (2, 0)]
 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
-    made = config.compose([*tiny, f"run_dir={tmp_path / 'here'}", f"train.early_stopping={early}", "mc.samples=0"])
-    runs.run(made)
+    made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", f"train.early_stopping={early}", "mc.samples=0"])
+    training_run.run(made)
     best = checkpoint.load(tmp_path / "here" / "best.pt")
     for tensor in best["model"].values():
         tensor.zero_()  # all 41 words alike, which nothing else predicts
     checkpoint.save(best, tmp_path / "here" / "best.pt")
     made.mc.samples = 3
-    ppl = runs.run(made)["metrics"]["test_ppl_mc"]
+    ppl = training_run.run(made)["metrics"]["test_ppl_mc"]
     assert (ppl == pytest.approx(41, rel=1e-6)) is early
 
 
@@ -282,11 +287,11 @@ def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     backwards = [" ".join(reversed(line.split())) for line in lines]  # what is learnt must hurt, whatever the rounding
     (tmp_path / "valid.txt").write_text("\n".join(backwards) + "\n")
     overrides = [*tiny, "model=none", "optim.epochs=12", "size.units=48", "mc.samples=0"]
-    plain = runs.run(config.compose(overrides))["metrics"]
+    plain = training_run.run(compose.compose(overrides))["metrics"]
     assert plain["best_epoch"] < 12, "the test needs a run that overfits"
     assert plain["valid_ppl"] == plain["valid_ppl_last"] > plain["valid_ppl_best"]
-    early = runs.run(config.compose([*overrides, "train.early_stopping=true"]))
+    early = training_run.run(compose.compose([*overrides, "train.early_stopping=true"]))
     assert early["metrics"]["valid_ppl"] == early["metrics"]["valid_ppl_best"] == plain["valid_ppl_best"]
     assert early["metrics"]["test_ppl_last"] == plain["test_ppl_last"] and len(early["history"]["epoch"]) == 12
-    cut = runs.run(config.compose([*overrides, "train.patience=2"]))
+    cut = training_run.run(compose.compose([*overrides, "train.patience=2"]))
     assert len(cut["history"]["epoch"]) == plain["best_epoch"] + 2

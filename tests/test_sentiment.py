@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from varrnn import checkpoint, config, runs, seeds, train
+from varrnn import rng
+from varrnn.config import compose as compose_config
 from varrnn.data import synthetic
 from varrnn.data.reviews import segments
 from varrnn.errors import UserError
-from varrnn.progress import Bar
 from varrnn.tasks import regression, sentiment
 from varrnn.tasks.regression import Part, approximation, monte_carlo
 from varrnn.tasks.sentiment import SentimentTask
+from varrnn.training import checkpoint
+from varrnn.training import run as training_run
+from varrnn.training import trainer as training_loop
+from varrnn.training.progress import Bar
 
 CPU = torch.device("cpu")
 SMALL = ("task=synthetic_reviews", "size.units=8", "threads=1", "progress=false", "task.mc_samples=2", "mc.samples=3")
@@ -28,9 +32,9 @@ def _few_reviews(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentiment, "read", lambda options: few)
 
 
-def compose(tmp_path: Path, *overrides: str) -> config.Config:
+def compose(tmp_path: Path, *overrides: str) -> compose_config.Config:
     where = (f"runs_root={tmp_path}", "task.steps=14", "task.batch_size=50", "optim.epochs=2")
-    return config.compose([*SMALL, *where, *overrides])
+    return compose_config.compose([*SMALL, *where, *overrides])
 
 
 def make(tmp_path: Path, *overrides: str) -> tuple[SentimentTask, sentiment.SentimentModel]:
@@ -43,7 +47,7 @@ def test_one_batch_can_be_overfitted(tmp_path: Path):
     made = compose(tmp_path, "model=none", "size.units=32", "task.batch_size=120")
     task = SentimentTask.load(made, CPU)
     model = task.model(made)
-    trainer = train.Trainer(task, model, made, tmp_path, None, CPU)  # type: ignore[arg-type]
+    trainer = training_loop.Trainer(task, model, made, tmp_path, None, CPU)  # type: ignore[arg-type]
     losses = [float(trainer.update(epoch, 0, None, 0.01, None)[0].measured) for epoch in range(80)]
     assert losses[0] == pytest.approx(1.0, abs=0.2), "standardised ratings have variance 1"
     assert losses[-1] < 0.05
@@ -91,7 +95,7 @@ def test_samples_as_rows_are_single_passes_side_by_side(tmp_path: Path):
     x = torch.from_numpy(DATA.test_x)[:5]
     rows = monte_carlo(model, x, 3, (4, 2))
     assert rows.shape == (3, 5) and len(rows.unique()) == 15
-    masks = model.sample_mc_masks(x.t(), 3, seeds.generator("cpu", seeds.MONTE_CARLO, 4, 2, 0, 0))
+    masks = model.sample_mc_masks(x.t(), 3, rng.generator("cpu", rng.MONTE_CARLO, 4, 2, 0, 0))
     layer = masks.layers[0]
     for sample, segment in ((0, 0), (1, 3), (2, 4)):
         row = slice(sample * 5 + segment, sample * 5 + segment + 1)
@@ -121,7 +125,7 @@ def test_mc_without_word_dropout_keeps_all_words(tmp_path: Path):
 
 def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     made = compose(tmp_path, *overrides)
-    return runs.run(made), config.run_dir(made)
+    return training_run.run(made), compose_config.run_dir(made)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -173,12 +177,12 @@ class StopAt:
         raise KeyboardInterrupt(words)
 
 
-def fit(made: config.Config, folder: Path, interrupts) -> train.Trainer:
+def fit(made: compose_config.Config, folder: Path, interrupts) -> training_loop.Trainer:
     """As runs.py does, from whatever the folder holds."""
     folder.mkdir(exist_ok=True)
     task = SentimentTask.load(made, CPU)
     with Bar(interrupts, False, 60.0, "") as bar:
-        trainer = train.Trainer(task, task.model(made), made, folder, bar, CPU)
+        trainer = training_loop.Trainer(task, task.model(made), made, folder, bar, CPU)
         trainer.fit("commit")
     return trainer
 
@@ -197,7 +201,7 @@ def test_resume_is_bit_identical(tmp_path: Path, model: str):
     for name, column in whole.progress.history.items():
         if not name.startswith(("wps", "seconds")):
             assert column == parts.progress.history[name], name
-    saved = checkpoint.load(tmp_path / "parts" / train.CHECKPOINT)
+    saved = checkpoint.load(tmp_path / "parts" / training_loop.CHECKPOINT)
     assert saved["progress"]["epoch"] == 4
 
 
@@ -209,7 +213,7 @@ def test_every_segment_is_read_once_per_epoch(tmp_path: Path):
 
 
 def test_the_loop_does_not_know_the_task():
-    for module in (train, runs):
+    for module in (training_loop, training_run):
         assert "sentiment" not in Path(module.__file__).read_text().lower()
 
 
@@ -230,20 +234,20 @@ def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
 def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"set task\.path="):
-        SentimentTask.load(config.compose(["task=reviews"]), CPU)
+        SentimentTask.load(compose_config.compose(["task=reviews"]), CPU)
     file = tmp_path / "mine.csv"
     file.write_text("text,rating\n" + "".join(f"word{i % 3} is fine,{i % 5}\n" for i in range(20)))
-    task = SentimentTask.load(config.compose(["task=reviews", f"task.path={file}", "task.steps=5"]), CPU)
+    task = SentimentTask.load(compose_config.compose(["task=reviews", f"task.path={file}", "task.steps=5"]), CPU)
     assert (task.name, task.updates, len(task.test.x)) == ("reviews", 1, 4)
     with pytest.raises(UserError, match=r"task\.path=other\.csv and task\.csv=.*mine\.csv: two names of one option"):
-        SentimentTask.load(config.compose(["task=reviews", "task.path=other.csv", f"task.csv={file}"]), CPU)
+        SentimentTask.load(compose_config.compose(["task=reviews", "task.path=other.csv", f"task.csv={file}"]), CPU)
 
 
 @pytest.mark.data
 @pytest.mark.parametrize(("cell", "parameters"), [("lstm", 2_692_097), ("gru", 2_659_201)])
 def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str, parameters: int):
     monkeypatch.undo()
-    made = config.compose(["experiment=cornell", f"cell={cell}"])
+    made = compose_config.compose(["experiment=cornell", f"cell={cell}"])
     task = SentimentTask.load(made, CPU)
     assert (len(task.x), len(task.test.x), task.updates) == (10_620, 2655, 83)
     assert (task.data.mean, task.data.std) == (pytest.approx(0.58917, abs=1e-5), pytest.approx(0.18391, abs=1e-5))
@@ -261,7 +265,7 @@ def test_a_gpu_computes_the_same(tmp_path: Path, protocol: str):
     expected = approximation(here.model(made).eval(), here.x)
     found = approximation(there.model(made).eval(), there.x)
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
-    trainer = train.Trainer(there, there.model(made), made, tmp_path, None, gpu)  # type: ignore[arg-type]
-    draws = seeds.generator(gpu, seeds.MASKS, 1)
+    trainer = training_loop.Trainer(there, there.model(made), made, tmp_path, None, gpu)  # type: ignore[arg-type]
+    draws = rng.generator(gpu, rng.MASKS, 1)
     assert math.isfinite(float(trainer.update(1, 0, None, 0.001, draws)[0].measured))
     assert monte_carlo(there.model(made).eval(), there.test.x, 3, (1,)).shape == (3, len(there.test.x))

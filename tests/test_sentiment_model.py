@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from varrnn import config, optim
+from varrnn.config import compose
 from varrnn.tasks import sentiment_model
 from varrnn.tasks.sentiment_model import SentimentModel
+from varrnn.training import optim
 
 WORDS = 50
 SMALL = ("task=synthetic_reviews", "size.units=8")
@@ -16,7 +17,7 @@ RATES = ("model.p_E=0.3", "model.p_W=0.4", "model.p_U=0.2", "model.p_y=0.1")
 
 
 def make(*overrides: str) -> SentimentModel:
-    return sentiment_model.build(config.compose([*SMALL, *overrides]), WORDS)
+    return sentiment_model.build(compose.compose([*SMALL, *overrides]), WORDS)
 
 
 def some_words(steps: int = 7, batch: int = 5) -> torch.Tensor:

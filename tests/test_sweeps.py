@@ -10,17 +10,22 @@ import pytest
 import yaml
 from small_runs import make_run, python
 
-from varrnn import config, failures, heat_map, sweeps
-from varrnn.config import CONFIGS
+from varrnn.config import compose
+from varrnn.config.compose import CONFIGS
 from varrnn.errors import UserError
-from varrnn.unfinished import unfinished_runs
+from varrnn.sweeps import failures, heatmap, ranking
+from varrnn.sweeps.unfinished import unfinished_runs
 
 
 @cache
 def composed(*overrides):
     """Composing takes a quarter of a second."""
-    made = config.compose(["task=pydoc", *overrides])
-    return {"choices": config.choices(made), "diff": config.diff(made), "config": json.loads(json.dumps(asdict(made)))}
+    made = compose.compose(["task=pydoc", *overrides])
+    return {
+        "choices": compose.choices(made),
+        "diff": compose.diff(made),
+        "config": json.loads(json.dumps(asdict(made))),
+    }
 
 
 def summary(seed=1, valid=100.0, test=100.0, status="finished", metrics=None, **options):
@@ -60,51 +65,51 @@ def test_values_and_every_point_composes(name):
     params = content["hydra"]["sweeper"]["params"]
     assert {key: [float(value) for value in str(given).split(",")] for key, given in params.items()} == GRIDS[name]
     first, last = ([f"{key}={str(given).split(',')[end]}" for key, given in params.items()] for end in (0, -1))
-    folders = {config.run_dir(config.compose([f"sweep={name}", *point])) for point in (first, last)}
+    folders = {compose.run_dir(compose.compose([f"sweep={name}", *point])) for point in (first, last)}
     assert len(folders) == 2  # grid points do not collide
 
 
 def test_the_papers_ties():
-    tied = config.compose(["sweep=dropout_grid", "model.p_U=0.3", "model.p_W=0.65"]).model
+    tied = compose.compose(["sweep=dropout_grid", "model.p_U=0.3", "model.p_W=0.65"]).model
     assert (tied.p_E, tied.p_U, tied.p_W, tied.p_y) == (0.3, 0.3, 0.65, 0.65)
-    all_tied = config.compose(["sweep=sentiment_grid", "model.p_U=0.25"])
+    all_tied = compose.compose(["sweep=sentiment_grid", "model.p_U=0.25"])
     assert {all_tied.model.p_E, all_tied.model.p_W, all_tied.model.p_U, all_tied.model.p_y} == {0.25}
     assert all_tied.task.hold_out == 0.1
-    assert config.compose(["sweep=moon", "model.p_c=0.6"]).model.p_W == 0.6
+    assert compose.compose(["sweep=moon", "model.p_c=0.6"]).model.p_W == 0.6
 
 
 def test_only_validation_chooses():
-    (grid,) = sweeps.grids(variational_grid())
+    (grid,) = ranking.grids(variational_grid())
     assert [point.mean for point in grid.points] == [80, 85, 90, 99]
     assert grid.axes() == [("model.p_E", "model.p_U"), ("model.p_W", "model.p_y")]
-    assert sweeps.chosen(grid) == {"model.p_U": 0.1, "model.p_W": 0.5}  # tied ones follow
+    assert ranking.chosen(grid) == {"model.p_U": 0.1, "model.p_W": 0.5}  # tied ones follow
 
 
 def test_test_values_alone_choose_nothing():
     points = [summary(metrics={"test_rmse": 0.1}, **{"model.p_U": p}) for p in (0.1, 0.3)]
-    (grid,) = sweeps.grids(points)
+    (grid,) = ranking.grids(points)
     assert grid.score == ""
-    (grid,) = sweeps.grids([*points, summary(valid=90.0, **{"model.p_U": 0.2})])
+    (grid,) = ranking.grids([*points, summary(valid=90.0, **{"model.p_U": 0.2})])
     assert grid.score == ""  # nor do values that some of the runs have
 
 
 def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
     metrics = ({"test_rmse": 0.2, "test_rmse_mc": 0.1}, {"test_rmse": 0.1, "test_rmse_mc": 0.2})
     points = [summary(metrics=m, protocol="authors_code", **{"model.p_U": p}) for m, p in zip(metrics, (0.1, 0.3))]
-    (grid,) = sweeps.grids(points)
-    assert grid.score == "test_rmse_mc" and sweeps.chosen(grid) == {"model.p_U": 0.1}
-    assert "LEAKAGE" in sweeps.best_yaml(grid) and "LEAKAGE" in sweeps.table(grid).note
+    (grid,) = ranking.grids(points)
+    assert grid.score == "test_rmse_mc" and ranking.chosen(grid) == {"model.p_U": 0.1}
+    assert "LEAKAGE" in ranking.best_yaml(grid) and "LEAKAGE" in ranking.table(grid).note
     validated = [summary(valid=v, protocol="authors_code", **{"model.p_U": p}) for v, p in ((9, 0.1), (8, 0.3))]
-    (grid,) = sweeps.grids(validated)
-    assert grid.score == "valid_ppl" and "chose nothing" in sweeps.table(grid).note
+    (grid,) = ranking.grids(validated)
+    assert grid.score == "valid_ppl" and "chose nothing" in ranking.table(grid).note
 
 
 def test_settings_are_compared_on_the_seeds_that_they_share():
     """As published records are: the mean of one lucky seed is no better than a mean of three."""
     points = [summary(2, 95, **{"model.p_U": 0.1})]
     points += [summary(seed, valid, **{"model.p_U": 0.3}) for seed, valid in ((1, 96), (2, 94.5), (3, 96))]
-    (grid,) = sweeps.grids(points)
-    assert sweeps.chosen(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
+    (grid,) = ranking.grids(points)
+    assert ranking.chosen(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
 
 
 def test_all_ranks_are_made_by_the_same_seeds():
@@ -112,22 +117,22 @@ def test_all_ranks_are_made_by_the_same_seeds():
     scores = {0.1: {1: 80, 2: 99}, 0.2: {1: 85, 2: 95}, 0.3: {1: 86, 2: 90}, 0.4: {1: 75}, 0.5: {2: 10}}
     scores[0.6] = {1: 70}
     points = [summary(s, v, **{"model.p_U": p}) for p, of_seed in scores.items() for s, v in of_seed.items()]
-    (grid,) = sweeps.grids(points)
+    (grid,) = ranking.grids(points)
     assert [grid.at(point, ("model.p_U",)) for point in grid.points] == [0.6, 0.4, 0.1, 0.2, 0.3, 0.5]
     note = "mean over seed 1; points without come last; shown is the mean over all seeds of a point."
-    assert note in sweeps.table(grid).note
-    (grid,) = sweeps.grids(points[:4])
-    assert sweeps.table(grid).note.startswith("Ranked by valid_ppl, mean over seeds 1, 2. ")
-    assert "come last" not in sweeps.table(sweeps.grids(points[:-2])[0]).note
+    assert note in ranking.table(grid).note
+    (grid,) = ranking.grids(points[:4])
+    assert ranking.table(grid).note.startswith("Ranked by valid_ppl, mean over seeds 1, 2. ")
+    assert "come last" not in ranking.table(ranking.grids(points[:-2])[0]).note
 
 
 def test_the_frame_is_around_the_first_rank(monkeypatch, tmp_path):
     """Though another cell shows a lower mean, over other seeds."""
     framed = []
-    monkeypatch.setattr(heat_map, "paint", lambda panel, cells, best: framed.append((cells.tolist(), best)))
+    monkeypatch.setattr(heatmap, "paint", lambda panel, cells, best: framed.append((cells.tolist(), best)))
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 99, **{"model.p_U": 0.1})]
-    (grid,) = sweeps.grids([*points, summary(1, 81, **{"model.p_U": 0.2})])
-    heat_map.draw(grid, tmp_path)
+    (grid,) = ranking.grids([*points, summary(1, 81, **{"model.p_U": 0.2})])
+    heatmap.draw(grid, tmp_path)
     assert framed == [([[89.5, 81.0]], (0, 0))]
 
 
@@ -135,34 +140,34 @@ def test_seeds_are_averaged_and_an_unstable_seed_loses():
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 90, **{"model.p_U": 0.1})]
     points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]
     points += [summary(1, 10, **{"model.p_U": 0.4}), summary(2, status="unstable", metrics={}, **{"model.p_U": 0.4})]
-    (grid,) = sweeps.grids(points)
+    (grid,) = ranking.grids(points)
     assert [grid.at(point, ("model.p_U",)) for point in grid.points] == [0.1, 0.3, 0.4]
     assert [str(point) for point in grid.points] == ["85 ± 7.07", "85.95 ± 0.0707", "unstable"]
 
 
 def test_runs_that_differ_otherwise_are_another_grid():
-    found = sweeps.grids([*variational_grid(), summary(**{"optim.epochs": 3}), summary(**{"optim.lr": 0.5})])
+    found = ranking.grids([*variational_grid(), summary(**{"optim.epochs": 3}), summary(**{"optim.lr": 0.5})])
     assert sorted(len(grid.points) for grid in found) == [1, 1, 4]
-    swept = sweeps.grids([summary(valid=9, **{"optim.lr": 0.1}), summary(valid=8, **{"optim.lr": 0.5})], ["optim.lr"])
-    assert sweeps.chosen(swept[0]) == {"optim.lr": 0.5}
+    swept = ranking.grids([summary(valid=9, **{"optim.lr": 0.1}), summary(valid=8, **{"optim.lr": 0.5})], ["optim.lr"])
+    assert ranking.chosen(swept[0]) == {"optim.lr": 0.5}
 
 
 def test_the_best_yaml_is_a_tuned_file():
-    (grid,) = sweeps.grids(variational_grid())
-    text = sweeps.best_yaml(grid)
+    (grid,) = ranking.grids(variational_grid())
+    text = ranking.best_yaml(grid)
     assert text.startswith("# @package _global_\n")
     assert yaml.safe_load(text) == {"model": {"p_U": 0.1, "p_W": 0.5}}
-    words = shlex.split(sweeps.next_command(grid))
+    words = shlex.split(ranking.next_command(grid))
     assert words[:3] == ["python", "run.py", "sweep=seeds"]
-    assert config.identity(config.compose(words[2:]))["model.p_y"] == 0.5
+    assert compose.identity(compose.compose(words[2:]))["model.p_y"] == 0.5
 
 
 def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     painted = []
-    real = heat_map.paint
-    monkeypatch.setattr(heat_map, "paint", lambda *given: (painted.append(given), real(*given)))
-    (grid,) = sweeps.grids(variational_grid())
-    files = heat_map.draw(grid, tmp_path)
+    real = heatmap.paint
+    monkeypatch.setattr(heatmap, "paint", lambda *given: (painted.append(given), real(*given)))
+    (grid,) = ranking.grids(variational_grid())
+    files = heatmap.draw(grid, tmp_path)
     assert [file.suffix for file in files] == [".pdf", ".png"] and all(file.stat().st_size > 1000 for file in files)
     ((panel, cells, _),) = painted
     assert cells.tolist() == [[90, 85], [80, 99]]  # p_U across, p_W down
@@ -187,8 +192,8 @@ def test_summary_of_real_runs(tmp_path, monkeypatch):
     assert f"stopped: {stopped}" in done.stdout and f"failed: {failed}" in done.stdout
     assert "line 8" in done.stdout and "line 3" not in done.stdout
     again = [line.split("again: python run.py ")[1] for line in done.stdout.splitlines() if "again:" in line]
-    repeated = [config.compose(shlex.split(words)) for words in again]
-    assert {config.run_dir(one) for one in repeated} == {stopped, failed}
+    repeated = [compose.compose(shlex.split(words)) for words in again]
+    assert {compose.run_dir(one) for one in repeated} == {stopped, failed}
     assert {one.mc.samples for one in repeated} == {0}
     (best,) = (tmp_path / "runs" / "summary" / "best").iterdir()
     assert "p_U" in best.read_text()
@@ -207,13 +212,13 @@ def test_a_running_run_is_told_apart(tmp_path, monkeypatch):
 
 def test_no_folder_is_one_clear_error(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        list(sweeps.load(tmp_path / "nothing"))
+        list(ranking.load(tmp_path / "nothing"))
 
 
 def test_a_broken_file_is_named_and_the_others_are_read(tmp_path, capsys):
     (tmp_path / "a.json").write_text('{"choices": ')
     (tmp_path / "b.json").write_text(json.dumps(summary()))
-    assert len(list(sweeps.load(tmp_path))) == 1
+    assert len(list(ranking.load(tmp_path))) == 1
     assert f"left out: {tmp_path / 'a.json'}: not readable" in capsys.readouterr().err
 
 
@@ -237,41 +242,41 @@ def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch)
 
 
 def test_an_unknown_model_names_every_option_of_an_axis():
-    (grid,) = sweeps.grids(variational_grid())
+    (grid,) = ranking.grids(variational_grid())
     grid.choices["model"] = "mine"
-    assert sweeps.chosen(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
+    assert ranking.chosen(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
 
 
 def test_a_grid_with_a_long_name_is_shown_too():
     options = {f"optim.{key}": 0.123456789 for key in ("lr", "decay", "clip")}
     texts = {f"task.{split}": "/".join(["folder" * 5] * 4) for split in ("train", "valid", "test")}
-    (grid,) = sweeps.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
+    (grid,) = ranking.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
     grid.others |= texts
-    assert len(grid.name.encode()) <= config.LONGEST and "/" not in grid.name
+    assert len(grid.name.encode()) <= compose.LONGEST and "/" not in grid.name
 
 
 def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):
     rates = [summary(**{"optim.lr": lr, "model.p_U": p}) for lr in (0.5, 0.7) for p in (0.1, 0.2)]
-    files = [file.name for grid in sweeps.grids(rates) for file in heat_map.draw(grid, tmp_path)]
+    files = [file.name for grid in ranking.grids(rates) for file in heatmap.draw(grid, tmp_path)]
     assert len(set(files)) == 4 and any(name.endswith("0.5.png") for name in files)
 
 
 def test_the_next_command_can_be_pasted():
-    (grid,) = sweeps.grids(variational_grid())
+    (grid,) = ranking.grids(variational_grid())
     grid.others |= {"task.train": "my texts/a,b.txt", "task.hold_out": 0.1}
-    words = shlex.split(sweeps.next_command(grid))
+    words = shlex.split(ranking.next_command(grid))
     assert not any("hold_out" in word for word in words)  # the chosen model is trained on everything
     assert "task.train='my texts/a,b.txt'" in words and "model.p_U=0.1" in words
     assert not any("runs_root" in word for word in words)
-    assert "runs_root='my runs'" in shlex.split(sweeps.next_command(grid, "my runs"))
+    assert "runs_root='my runs'" in shlex.split(ranking.next_command(grid, "my runs"))
     grid.choices["model"] = "mine"
-    assert sweeps.next_command(grid).endswith("(with the --config-dir of before)")
+    assert ranking.next_command(grid).endswith("(with the --config-dir of before)")
 
 
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
-    made = config.compose([*words, "mc.samples=7", "runs_root=elsewhere", "threads=1", "device=cpu"])
-    assert config.compose(shlex.split(failures.command(made))[2:]) == made
+    made = compose.compose([*words, "mc.samples=7", "runs_root=elsewhere", "threads=1", "device=cpu"])
+    assert compose.compose(shlex.split(failures.command(made))[2:]) == made
     for folder in ("my runs/one", "jürgen/lr=1", "true", "1e3", "null", "a~(b),'c'", "a\\b c\\", "\\'"):
-        made = replace(config.compose(words), run_dir=folder)
-        assert config.compose(shlex.split(failures.command(made))[2:]) == made, folder
+        made = replace(compose.compose(words), run_dir=folder)
+        assert compose.compose(shlex.split(failures.command(made))[2:]) == made, folder

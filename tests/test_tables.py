@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.artefact import experiment, names
-from varrnn.claims import judge_all
 from varrnn.errors import UserError
-from varrnn.marked import begin, end, replaced
-from varrnn.paper_runs import language_model
-from varrnn.readme_block import block
-from varrnn.records import Group, Records, load
-from varrnn.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
+from varrnn.records.store import Group, Records, load
+from varrnn.reproduction.artefact import experiment, names
+from varrnn.reproduction.claims import judge_all
+from varrnn.reproduction.marked import begin, end, replaced
+from varrnn.reproduction.readme import block
+from varrnn.reproduction.runs import language_model
+from varrnn.reproduction.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
 
 ROOT = Path(__file__).resolve().parent.parent
 

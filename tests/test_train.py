@@ -7,13 +7,16 @@ import time
 import pytest
 from omegaconf import OmegaConf
 
-from varrnn import checkpoint, config, interrupt, progress, runs, sweep_plan
+from varrnn.config import compose
 from varrnn.errors import UserError
-from varrnn.interrupt import Interrupts, Stopped
-from varrnn.mc import MonteCarlo
-from varrnn.progress import Bar
+from varrnn.sweeps import plan
 from varrnn.tasks.language_model import LanguageModelTask
-from varrnn.train import CHECKPOINT, Trainer
+from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.training import checkpoint, progress, signals
+from varrnn.training import run as training_run
+from varrnn.training.progress import Bar
+from varrnn.training.signals import Interrupts, Stopped
+from varrnn.training.trainer import CHECKPOINT, Trainer
 
 
 def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
@@ -28,9 +31,9 @@ def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
 
     monkeypatch.setattr(Trainer, "update", update)
     with pytest.raises(Stopped):
-        runs.run(config.compose([*words, "optim.epochs=3", "mc.samples=0"]))
+        training_run.run(compose.compose([*words, "optim.epochs=3", "mc.samples=0"]))
     with pytest.raises(UserError, match=r"optim\.epochs=2, but it is in epoch 3 already"):
-        runs.run(config.compose([*words, "optim.epochs=2", "mc.samples=0"]))
+        training_run.run(compose.compose([*words, "optim.epochs=2", "mc.samples=0"]))
 
 
 def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypatch):
@@ -41,7 +44,7 @@ def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypa
         return original(self, *arguments)
 
     monkeypatch.setattr(LanguageModelTask, "epoch_metrics", slow)
-    ended = runs.run(config.compose([*tiny, "optim.epochs=2", "mc.samples=0"]))
+    ended = training_run.run(compose.compose([*tiny, "optim.epochs=2", "mc.samples=0"]))
     spent, metrics = ended["duration"], ended["metrics"]
     assert spent["total_seconds"] >= spent["train_seconds"] + 0.2
     ratio = metrics["wps_train"] / metrics["wps_authors"]
@@ -68,29 +71,27 @@ def test_checkpoints_are_due_every_few_minutes(monkeypatch):
         assert bar.save_due()
 
 
-@pytest.mark.parametrize(
-    ("words", "count"), [(["a.b=1,2,3", "model=x,y"], 12), (["model=glob(*)"], 2 * sweep_plan.MANY)]
-)
+@pytest.mark.parametrize(("words", "count"), [(["a.b=1,2,3", "model=x,y"], 12), (["model=glob(*)"], 2 * plan.MANY)])
 def test_the_runs_of_a_sweep_are_counted(words, count):
     made = OmegaConf.create({"hydra": {"sweeper": {"params": {"c": "range(1,3)"}}, "overrides": {"task": words}}})
-    assert sweep_plan.points(made) == count
+    assert plan.points(made) == count
 
 
 def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny):
-    made = config.compose([*tiny, "mc.samples=0"])
-    runs.run(made)
-    file = config.run_dir(made) / CHECKPOINT
+    made = compose.compose([*tiny, "mc.samples=0"])
+    training_run.run(made)
+    file = compose.run_dir(made) / CHECKPOINT
     saved = checkpoint.load(file)
     checkpoint.save({key: value for key, value in saved.items() if key != "place"}, file)
     with pytest.raises(UserError, match="not a checkpoint of this run, or damaged"):
-        runs.run(config.compose([*tiny, "mc.samples=0", "optim.epochs=3"]))
+        training_run.run(compose.compose([*tiny, "mc.samples=0", "optim.epochs=3"]))
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("variant", ["naive", "moon_emb", "variational_tied", "variational_untied"])
 def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tmp_path):
     words = [*tiny, f"model={variant}", "device=cuda", "mc.samples=30", "mc.rows=10"]
-    whole = runs.run(config.compose([*words, f"run_dir={tmp_path / 'whole'}"]))
+    whole = training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'whole'}"]))
     original = Trainer.update
 
     def update(self, epoch, number, *others):
@@ -100,7 +101,7 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(Trainer, "update", update)
-        runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
+        training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     original_window, windows = MonteCarlo.advance, []
 
     def advance(self, samples):
@@ -111,8 +112,8 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(MonteCarlo, "advance", advance)
-        runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
-    resumed = runs.run(config.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
+        training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
+    resumed = training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     for name in ("test_ppl", "test_ppl_mc"):
         assert resumed["metrics"][name] == pytest.approx(whole["metrics"][name], rel=1e-4)
     assert whole["metrics"]["mc_samples"] == 30 and whole["hardware"]["gpu"]
@@ -121,8 +122,8 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
 def test_a_suspended_process_does_not_count_the_pause(monkeypatch):
     """SIGSTOP for 100 seconds between two updates of 2 seconds each; without SIGCONT the same gap is work."""
     now = [0.0]
-    monkeypatch.setattr(interrupt.time, "perf_counter", lambda: now[0])
-    clock = interrupt.Clock()
+    monkeypatch.setattr(signals.time, "perf_counter", lambda: now[0])
+    clock = signals.Clock()
     start = clock.seconds()
     for gap, resumed in ((2, False), (2, False), (102, True), (2, False)):
         now[0] += gap
@@ -136,7 +137,7 @@ def test_a_suspended_process_does_not_count_the_pause(monkeypatch):
 
 def test_sigcont_reaches_the_clock_of_a_run():
     before = signal.getsignal(signal.SIGCONT)
-    with interrupt.Interrupts() as interrupts:
+    with signals.Interrupts() as interrupts:
         os.kill(os.getpid(), signal.SIGCONT)
         assert interrupts.clock.resumed
     assert signal.getsignal(signal.SIGCONT) == before

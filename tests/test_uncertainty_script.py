@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from varrnn import Dropout, config, runs
-from varrnn.mc import sample_rows
-from varrnn.model import SequenceModel, initialise
-from varrnn.text_uncertainty import foreign, read_text, scrambled, told_apart
+from varrnn import Dropout
+from varrnn.analysis.word_uncertainty import foreign, read_text, scrambled, told_apart
+from varrnn.config import compose
+from varrnn.tasks.model import SequenceModel, initialise
+from varrnn.tasks.perplexity import sample_rows
+from varrnn.training import run as training_run
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "uncertainty.py"
 TINY = ("size.units=8", "optim.epochs=1", "mc.samples=2", "progress=false", "device=cpu", "threads=1")
@@ -23,7 +25,7 @@ def language_run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("lm")
     (folder / "a.txt").write_text("the dog and the cat\nthe <unk> and a bird\n" * 60)
     files = [f"task.{split}={folder / 'a.txt'}" for split in ("train", "valid", "test")]
-    runs.run(config.compose(["task=text", *files, *TINY, "task.steps=5", "task.batch_size=4"]), folder / "run")
+    training_run.run(compose.compose(["task=text", *files, *TINY, "task.steps=5", "task.batch_size=4"]), folder / "run")
     return folder / "run"
 
 
@@ -57,7 +59,7 @@ def test_language_model(draw, language_run, tmp_path):
 def test_regression(draw, tmp_path):
     """The script draws whatever the sentiment task has trained."""
     small = ("task=synthetic_reviews", *TINY, "task.steps=12", "task.mc_samples=1")
-    runs.run(config.compose(list(small)), tmp_path / "run")
+    training_run.run(compose.compose(list(small)), tmp_path / "run")
     assert draw(tmp_path / "run", "threads=1") == (0, "")
     numbers = json.loads((tmp_path / "run" / "uncertainty" / "numbers.json").read_text())
     assert numbers["rmse"] > 0 and numbers["noise_sd"] > 0
@@ -76,7 +78,7 @@ def test_regression(draw, tmp_path):
 
 def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
     """JSON knows no NaN."""
-    monkeypatch.setattr("varrnn.text_uncertainty.told_apart", lambda *_: math.nan)
+    monkeypatch.setattr("varrnn.analysis.word_uncertainty.told_apart", lambda *_: math.nan)
     assert draw(language_run, "--words", "50", "--out", tmp_path) == (0, "")
     numbers = json.loads((tmp_path / "numbers.json").read_text(), parse_constant=pytest.fail)
     assert set(numbers["auroc"]["scrambled"].values()) == {None}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.followed import transformed
+from varrnn.torch_modes import transformed
 
 CELL_SCALINGS = ("read", "step", "inverted")
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from varrnn import seeds
+from varrnn import rng
 from varrnn.dropout import Dropout, MaskedModule, mc_dropout
-from varrnn.joined import apart, batches, find_batch_dim, same, side_by_side
+from varrnn.sample_batching import apart, batches, find_batch_dim, same, side_by_side
 from varrnn.stack import RecurrentLayers
 
 
@@ -119,7 +119,7 @@ class Passes:
         with _one_at_a_time:
             if count > 1 and not self.checked:
                 self.check_rows()
-            stream = seeds.mix(seeds.MONTE_CARLO, self.seed, start)
+            stream = rng.mix(rng.MONTE_CARLO, self.seed, start)
             with in_eval(self.model), mc_dropout(self.model), seeded(stream):
                 return self.applied(self.run(count))  # which may be random too
 
@@ -215,7 +215,7 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
         for device in devices:
-            torch.cuda.default_generators[device].manual_seed(seeds.mix(seed, device) if device else seed)
+            torch.cuda.default_generators[device].manual_seed(rng.mix(seed, device) if device else seed)
         yield
 
 

@@ -13,9 +13,9 @@ from varrnn import dropout as rules
 from varrnn.autocast import autocast_on, without_autocast
 from varrnn.cells import Cell, State, Weights, unroll
 from varrnn.dropout import Dropout, MaskedModule, Masks
-from varrnn.followed import exporting, followed
 from varrnn.kernels import KERNELS
-from varrnn.sequences import Sequences
+from varrnn.sequence_input import Sequences
+from varrnn.torch_modes import exporting, followed
 
 DEFAULTS = {
     "num_layers": 1,

@@ -11,7 +11,11 @@ import pytest
 import torch
 from small_runs import ROOT, TINY, python, write_texts
 
-from varrnn import checkpoint, config, records, results, runs
+from varrnn.config import compose
+from varrnn.records import store
+from varrnn.training import checkpoint
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
 
 pytestmark = [
     pytest.mark.slurm,
@@ -57,8 +61,8 @@ def test_a_preempted_run_resumes_and_equals_one_that_was_never_stopped(tmp_path,
     (tmp_path / "a").write_text((tmp_path / "a").read_text() * 8)
     swept = ("model.p_U=0.1,0.3", "model.p_W=0.2,0.4")
     words = [sys.executable, str(ROOT / "run.py"), *TINY, *LONG, *swept, *QUEUE]
-    first = config.compose([*TINY, *LONG, "model.p_U=0.1", "model.p_W=0.2"])  # job 0 of the array
-    folder = config.run_dir(first)
+    first = compose.compose([*TINY, *LONG, "model.p_U=0.1", "model.p_W=0.2"])  # job 0 of the array
+    folder = compose.run_dir(first)
     with (tmp_path / "out.txt").open("w") as out, subprocess.Popen(words, stdout=out, stderr=out) as sweep:
         try:
             wait_until(lambda: rows(folder) >= 3, "the first epochs")
@@ -66,14 +70,14 @@ def test_a_preempted_run_resumes_and_equals_one_that_was_never_stopped(tmp_path,
             for name in ("TERM", "USR2"):  # as Slurm's pre-emption does
                 slurm("scancel", f"--signal={name}", f"{job}.0")
             wait_until(lambda: "Restarts=1" in slurm("scontrol", "show", "job", job), "the requeueing")
-            assert rows(folder) < EPOCHS and results.read(folder) is None  # it was stopped in the middle
-            never_stopped = runs.run(first, tmp_path / "never_stopped")
+            assert rows(folder) < EPOCHS and run_summary.read(folder) is None  # it was stopped in the middle
+            never_stopped = training_run.run(first, tmp_path / "never_stopped")
             assert sweep.wait(timeout=900) == 0, (tmp_path / "out.txt").read_text()
         finally:
             sweep.kill()
     logs = "".join(file.read_text() for file in (tmp_path / "runs").rglob(f"{job}_*_log.out"))
     assert re.search(r"going on in epoch (\d+) after update", logs)
-    requeued = results.read(folder)
+    requeued = run_summary.read(folder)
     assert requeued["status"] == "finished" and requeued["hardware"]["threads"] == 1
     assert untimed(requeued["metrics"]) == untimed(never_stopped["metrics"])
     assert untimed(requeued["history"]) == untimed(never_stopped["history"])
@@ -85,7 +89,7 @@ def test_a_preempted_run_resumes_and_equals_one_that_was_never_stopped(tmp_path,
 
 def check_summary(folder: Path) -> None:
     """Four records, and the summary chooses the lowest validation perplexity of them."""
-    found = records.load(folder / "runs").runs
+    found = store.load(folder / "runs").runs
     assert [record.status for record in found] == ["finished"] * 4
     rates = ("model.p_U", "model.p_W")
     valid = {tuple(record.options[key] for key in rates): record.metric("valid_ppl") for record in found}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from varrnn.errors import UserError
+from varrnn.fileio import PROJECT_ROOT
 
 VARIABLE = "VARRNN_DATA"
 
@@ -24,8 +25,7 @@ def sha256_of_files(sums: Mapping[str, str]) -> str:
 
 def project_data() -> Path:
     """The folder data/ of this checkout; of the working directory if the package was installed elsewhere."""
-    root = Path(__file__).resolve().parents[2]
-    return (root if (root / "pyproject.toml").is_file() else Path.cwd()) / "data"
+    return (PROJECT_ROOT if (PROJECT_ROOT / "pyproject.toml").is_file() else Path.cwd()) / "data"
 
 
 def locate(corpus: str, names: Iterable[str], path: str | None) -> Path:

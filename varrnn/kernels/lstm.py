@@ -12,7 +12,6 @@ from torch import Tensor
 from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
-from varrnn.followed import check_gradients
 from varrnn.kernels import lstm_native, native
 from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
 from varrnn.kernels.products import (
@@ -27,6 +26,7 @@ from varrnn.kernels.products import (
     over,
     project,
 )
+from varrnn.torch_modes import check_gradients
 
 
 def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from varrnn.followed import followed
+from varrnn.torch_modes import followed
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (

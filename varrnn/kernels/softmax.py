@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from varrnn.followed import check_gradients
 from varrnn.kernels import native
 from varrnn.kernels.layer_native import numbers, pointers
 from varrnn.kernels.uncompiled import uncompiled
+from varrnn.torch_modes import check_gradients
 
 
 @uncompiled

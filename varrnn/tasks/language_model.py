@@ -6,12 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from varrnn import checkpoint, evaluate, mc, results, schema
+from varrnn.config import schema
 from varrnn.data import ptb, pydoc, text
 from varrnn.data.corpus import Corpus, columns, count_windows
 from varrnn.errors import UserError
-from varrnn.model import SequenceModel, initialise
-from varrnn.tasks import Earlier, Numbers, Step, dropout_of, refuse_unused
+from varrnn.tasks import evaluate, perplexity
+from varrnn.tasks.base import Earlier, Numbers, Step, dropout_of, refuse_unused
+from varrnn.tasks.model import SequenceModel, initialise
+from varrnn.training import checkpoint
+from varrnn.training import summary as run_summary
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
@@ -120,11 +123,11 @@ class LanguageModelTask:
     ) -> tuple[Numbers, dict[str, Any], Earlier]:
         """Test perplexity by MC dropout, stopping and going on through a file; more samples than asked for stay."""
         device, samples, started = self.test.device, config.mc.samples, bar.seconds()
-        rows, memory = mc.room(config.mc.rows, config.mc.memory_mb, self.num_words, device)
-        carlo = mc.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
+        rows, memory = perplexity.room(config.mc.rows, config.mc.memory_mb, self.num_words, device)
+        carlo = perplexity.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
         file, described = folder / samples_file(config), self.described(model, config)
         earlier = resume(carlo, file, described, samples)
-        commits = list(dict.fromkeys([*earlier.commits, results.code()]))
+        commits = list(dict.fromkeys([*earlier.commits, run_summary.code()]))
         bar.start(max(samples, carlo.done) * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
         while carlo.done < samples:
             before = carlo.done
@@ -147,7 +150,7 @@ def samples_file(config: schema.Config) -> str:
     return "mc_word_dropout.pt" if config.mc.word_dropout else "mc.pt"
 
 
-def resume(carlo: mc.MonteCarlo, file: Path, described: dict[str, Any], samples: int) -> Earlier:
+def resume(carlo: perplexity.MonteCarlo, file: Path, described: dict[str, Any], samples: int) -> Earlier:
     """Take over what an earlier start has left; a pass under way that leads beyond `samples` is begun anew."""
     if not file.is_file():
         return Earlier()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from varrnn import seeds
-from varrnn.tasks import Tick
+from varrnn import rng
+from varrnn.tasks.base import Tick
 from varrnn.tasks.sentiment_model import SentimentModel
 
 ROWS = 640  # sequences read side by side: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
@@ -62,7 +62,7 @@ def monte_carlo(
         count = min(height, samples - first)
         for start in range(0, len(x), width):
             words = x[start : start + width].t()
-            draws = seeds.generator(x.device, seeds.MONTE_CARLO, *stream, first, start)
+            draws = rng.generator(x.device, rng.MONTE_CARLO, *stream, first, start)
             out[first : first + count, start : start + width] = _samples(model, words, count, draws, word_dropout)
             if tick is not None:
                 tick(count * words.numel())

@@ -7,11 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from varrnn import schema, seeds
-from varrnn.data import baselines, cornell, csv_reviews, synthetic
+from varrnn import rng
+from varrnn.config import schema
+from varrnn.data import cornell, csv_reviews, synthetic
 from varrnn.data.reviews import Reviews, Segments, segments
 from varrnn.errors import UserError
-from varrnn.tasks import Earlier, Numbers, Step, refuse_unused, sentiment_model
+from varrnn.tasks import baselines, sentiment_model
+from varrnn.tasks.base import Earlier, Numbers, Step, refuse_unused
 from varrnn.tasks.regression import Part, approximation, monte_carlo
 from varrnn.tasks.sentiment_model import SentimentModel
 
@@ -85,7 +87,7 @@ class SentimentTask:
     def _shuffled(self, epoch: int) -> Tensor:
         """The epoch's order of the segments; drawn again, not remembered, after a stop."""
         if self._order is None or self._order[0] != epoch:
-            draws = seeds.generator("cpu", seeds.SHUFFLE, self.seed, epoch)
+            draws = rng.generator("cpu", rng.SHUFFLE, self.seed, epoch)
             self._order = epoch, torch.randperm(len(self.x), generator=draws).to(self.device)
         return self._order[1]
 

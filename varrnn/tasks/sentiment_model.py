@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from varrnn import schema
+from varrnn.config import schema
 from varrnn.dropout import Dropout, Masks
-from varrnn.model import ModelMasks, SequenceModel
 from varrnn.stack import RecurrentLayers
-from varrnn.tasks import dropout_of
+from varrnn.tasks.base import dropout_of
+from varrnn.tasks.model import ModelMasks, SequenceModel
 
 
 class SentimentModel(SequenceModel):

@@ -1,0 +1,104 @@
+"""How uncertain a language model is about every next word of a text, by MC dropout."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from varrnn.tasks.evaluate import window_steps
+from varrnn.tasks.model import SequenceModel
+from varrnn.tasks.perplexity import sample_rows
+from varrnn.uncertainty import Classification
+
+MEASURES = {
+    "predictive_entropy": "predictive entropy",
+    "expected_entropy": "expected entropy",
+    "mutual_information": "mutual information (BALD)",
+    "variation_ratio": "variation ratio",
+    "surprise": "surprise, -log p(word)",
+}
+
+
+class WordUncertainty(NamedTuple):
+    """One number for every word but the first, (N - 1,): what was known about it BEFORE it was read. In nats."""
+
+    predictive_entropy: Tensor
+    expected_entropy: Tensor
+    mutual_information: Tensor
+    variation_ratio: Tensor
+    surprise: Tensor  # -log of the word's averaged probability
+    confidence: Tensor  # averaged probability of the likeliest word
+    correct: Tensor  # whether the likeliest word came
+
+
+@torch.no_grad()
+def read_text(
+    model: SequenceModel,
+    text: Tensor,
+    samples: int = 50,
+    seed: int = 0,
+    word_dropout: bool = False,
+    memory_mb: int = 128,
+) -> WordUncertainty:
+    """Read a text of word ids (N,) from a zero state; every sample keeps its masks to the end.
+
+    `samples=0` reads it once by the dropout approximation: then nothing is known about the weights' uncertainty.
+    """
+    if len(text) < 2:
+        raise ValueError(f"a text of {len(text)} words has no next word; give at least 2")
+    windows = _windows(model, text, samples, seed, word_dropout, memory_mb)
+    return WordUncertainty(*(torch.cat(parts) for parts in zip(*windows)))
+
+
+def _windows(
+    model: SequenceModel, text: Tensor, samples: int, seed: int, word_dropout: bool, memory_mb: int
+) -> Iterator[WordUncertainty]:
+    rows = max(1, samples)
+    steps = window_steps(3 * rows, model.output.out_features, memory_mb)  # logits, probabilities and p log p
+    state, masks = None, None
+    for start in range(0, len(text) - 1, steps):
+        words = text[start : start + steps + 1]
+        if masks is None or model.dropout.per_step:
+            drawn = (range(samples), seed, word_dropout, start, len(words) - 1)
+            masks = sample_rows(model, *drawn) if samples else model.ones_masks()
+        read, state = model.hidden(words[:-1].unsqueeze(1).expand(-1, rows), state, masks)
+        yield _measure(model.output(read).softmax(-1), words[1:])
+
+
+def _measure(probabilities: Tensor, targets: Tensor) -> WordUncertainty:
+    """probabilities (W, samples, V), targets (W,)."""
+    known = Classification().add(probabilities, sample_dim=1)
+    mean = known.mean
+    confidence, likeliest = mean.max(-1)
+    surprise = -mean.gather(1, targets.unsqueeze(1)).squeeze(1).log()
+    return WordUncertainty(
+        known.predictive_entropy,
+        known.expected_entropy,
+        known.mutual_information,
+        known.variation_ratio,
+        surprise,
+        confidence,
+        likeliest == targets,
+    )
+
+
+def scrambled(text: Tensor, seed: int = 0) -> Tensor:
+    """The same words in random order."""
+    order = np.random.default_rng(seed).permutation(len(text))
+    return text[torch.from_numpy(order).to(text.device)]
+
+
+def foreign(text: Tensor, num_words: int, seed: int = 0) -> Tensor:
+    """As many words, drawn uniformly from the vocabulary: no language at all."""
+    drawn = np.random.default_rng(seed).integers(num_words, size=len(text))
+    return torch.from_numpy(drawn).to(text.device)
+
+
+def told_apart(strange: Tensor, usual: Tensor) -> float:
+    """The chance that a strange word scores higher than a usual one (AUROC): .5 is guessing, 1 is perfect."""
+    usual = usual.double().sort().values
+    below = torch.searchsorted(usual, strange.double())
+    up_to = torch.searchsorted(usual, strange.double(), right=True)
+    return float((below + up_to).double().mean() / (2 * len(usual)))  # ties count one half

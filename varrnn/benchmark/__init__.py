@@ -1,0 +1,1 @@
+"""Words per second, ours beside the alternatives."""

@@ -1,0 +1,123 @@
+"""A user's mistake gets one clear message: what, where, what is allowed, what to do. Never a traceback."""
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from varrnn.config.compose import CONFIGS, NOT_COMPOSED, compose
+from varrnn.config.schema import TASKS, Config
+from varrnn.config.validation import nearest
+from varrnn.training.device import out_of_memory
+from varrnn.training.signals import Stopped
+
+USERS_MISTAKES = (*NOT_COMPOSED, YAMLError, OSError)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn what a user can mend into one message and exit status 1; what only we can mend keeps its traceback."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # without the source line
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own half of a traceback and exit
+    try:
+        yield
+    except Stopped as stopped:
+        with suppress(OSError):  # of a terminal that was closed
+            print(f"\n{stopped}", file=sys.stderr)
+        sys.exit(128 + stopped.signum)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except USERS_MISTAKES as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        sys.exit(1)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        said = next(iter(str(error).splitlines()), "")
+        print(f"error: not enough memory ({said}); free some, or use another device", file=sys.stderr)
+        sys.exit(1)
+
+
+def explain(error: Exception) -> str:
+    """The message that helps."""
+    if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        allowed = [option for option in error.options if option != "null"]
+        return f"{group}={name}: allowed are {', '.join(allowed)}{nearest(name, allowed)}"
+    if isinstance(error, OverrideParseException):
+        return (
+            f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; a value with = , ~ brackets, quotes or letters beyond "
+            "a to z needs quotes of its own inside those of the shell, 'KEY=\"VALUE\"'; see python run.py --help"
+        )
+    if isinstance(error, YAMLError):
+        return f"a config file is not valid YAML: {' '.join(str(error).split())}"
+    several = re.search(r"Ambiguous value for argument '([^']+)'", str(error))
+    if several:
+        other = _other_mistake(sys.argv[1:])
+        if other:
+            return other
+        return f"{several.group(1)}: several values make a sweep; add -m (python run.py -m ...)"
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    return _explain_key(error, cause)
+
+
+def _other_mistake(words: list[str]) -> str:
+    """What is wrong with the words that are no sweep: Hydra complains about the several values of another one first."""
+    if any(word.startswith(("--config", "-c")) for word in words):  # choices that are not known here
+        return ""
+    values = [word.split(",")[0] for word in words if "=" in word and not word.startswith(("-", "hydra"))]
+    try:
+        compose([word for word in values if not re.search(r"""[\[{('"]""", word)])
+    except NOT_COMPOSED as error:
+        return explain(error)
+    return ""
+
+
+def _explain_key(error: Exception, cause: BaseException) -> str:
+    """A key that does not exist, or a value of the wrong type."""
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return str(error)
+    missing = re.search(r"Could not override '([^']+)'", str(error))
+    inside = re.search(r"full_key: (\S+)", str(cause))
+    key = str(getattr(cause, "full_key", None) or (inside and inside.group(1)) or (missing and missing.group(1)) or "")
+    first = next((line for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+    if not key:
+        return first
+    if missing or re.search(r"Key '[^']+' (is )?not in", str(cause)):
+        owners = [name for name, task in TASKS.items() if key in {f"task.{field.name}" for field in fields(task)}]
+        if owners:
+            return f"{key}: an option of {' and '.join(owners)} tasks, not of the chosen one; see python run.py --help"
+        alike = [known for known in known_keys() if ("." in known) == ("." in key)]
+        return f"{key}: there is no such group or option{nearest(key, alike)}; see python run.py --help"
+    return f"{key}: {first}"
+
+
+def known_keys() -> list[str]:
+    """Every key of the command line: options by their dotted names, and the groups."""
+    return [*sentences(), *(entry.name for entry in sorted(CONFIGS.iterdir()) if entry.is_dir())]
+
+
+def sentences() -> dict[str, str]:
+    """Every option with its sentence, by dotted name."""
+
+    def collect(kind: type, prefix: str) -> dict[str, str]:
+        found = {}
+        for field in fields(kind):
+            inner = field.default_factory if is_dataclass(field.default_factory) else None
+            if inner is not None:
+                found |= collect(inner, f"{prefix}{field.name}.")
+            else:
+                found[prefix + field.name] = field.metadata.get("help", "")
+        return found
+
+    found = collect(Config, "")
+    for task in TASKS.values():
+        found |= collect(task, "task.")
+    return found

@@ -1,0 +1,1 @@
+"""From shell words to validated dataclasses, and what identifies a run."""

@@ -1,0 +1,62 @@
+"""What makes a run this run, worked out from the overrides that would start it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from varrnn.config.schema import HORIZON, RATES
+from varrnn.reproduction.runs import Run
+
+SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
+NO_PART_OF_A_RUN = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
+
+
+class Identity(NamedTuple):
+    """What makes a run this run: its group choices, and all its options by their dotted names."""
+
+    choices: Mapping[str, str]
+    options: Mapping[str, Any]
+
+    @property
+    def rates(self) -> tuple[tuple[str, float], ...]:
+        """The drop probabilities that are not zero."""
+        found = {name: self.options.get(f"model.{name}") for name in RATES}
+        return tuple((name, float(value)) for name, value in found.items() if value)
+
+
+@functools.cache
+def identify(run: Run) -> Identity:
+    """What these overrides mean, composed as run.py does; group choices are composed once, values set on top."""
+    from omegaconf import OmegaConf
+
+    from varrnn.config import compose  # here, not above: Hydra is needed only when a run has to be recognised
+
+    values = [override for override in run if "." in override.split("=")[0]]
+    groups = tuple(override for override in run if override not in values)
+    made = compose.to_config(OmegaConf.merge(_composed(groups), OmegaConf.from_dotlist(values)))  # type: ignore[arg-type]
+    return Identity(compose.choices(made), compose.identity(made))
+
+
+@functools.cache
+def _composed(groups: Run) -> Any:
+    """Hydra's part, which takes a tenth of a second: figures 4 to 12 differ in values only."""
+    from varrnn.config import compose
+
+    return compose.composed(groups)
+
+
+def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bool:
+    """Whether a record is the wanted run, whatever its seed.
+
+    Compared are the group choices and every option that both know: an option that is newer than the record did not
+    exist then, and a tuned default that changed since then tells the two apart. The horizon of a sentiment run is left
+    out: a shorter run is evidence too, and its verdict says "short horizon".
+    """
+    if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
+        return False
+    if SENTIMENT in wanted.options:
+        free = (*free, HORIZON)
+    compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
+    return all(key not in found.options or found.options[key] == wanted.options[key] for key in compared)

@@ -1,0 +1,107 @@
+"""Values that no part of the library could use are refused by name, with what is allowed."""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from varrnn.config.schema import RATES, Config, leaves
+from varrnn.dropout import CELL_SCALINGS
+from varrnn.errors import UserError
+
+ALLOWED = {
+    "cell": ("lstm", "gru", "rnn"),
+    "model.cell_scaling": CELL_SCALINGS,
+    "optim.method": ("sgd", "adam"),
+    "optim.schedule": ("decay", "constant"),
+    "optim.decay_rule": ("all", "one_gate"),
+}
+AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
+AT_LEAST = {
+    "size.init": 0,
+    "size.units": 1,
+    "size.layers": 1,
+    "optim.epochs": 1,
+    "optim.max_epoch": 0,
+    "optim.clip": 0,
+    "optim.weight_decay": 0,
+    "task.steps": 1,
+    "task.batch_size": 1,
+    "task.min_count": 1,
+    "train.checkpoint_minutes": 0,
+    "train.log_every": 1,
+    "train.patience": 0,
+    "mc.samples": 0,
+    "mc.rows": 0,
+    "mc.memory_mb": 0,
+    "threads": 0,
+    "seed": 0,
+}
+
+
+def check(config: Config) -> None:
+    """Refuse values that no part of the library could use, naming the key and what is allowed."""
+    values = leaves(config)
+    for group in ("model", "size", "task"):
+        if not values[f"{group}.name"]:
+            raise UserError(
+                f"{group}.name is not set: give the chosen file of {group}/ a line `name:` with its own name"
+            )
+    for key, allowed in ALLOWED.items():
+        if values[key] not in allowed:
+            raise UserError(
+                f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}"
+            )
+    check_numbers(values)
+    for name in sorted(RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
+        if not 0 <= values[f"model.{name}"] < 1:
+            raise UserError(
+                f"model.{name}={values[f'model.{name}']}: a probability of dropping, at least 0 and below 1"
+            )
+    if config.optim.method == "sgd" and config.optim.weight_decay >= 1:
+        raise UserError(
+            f"optim.weight_decay={config.optim.weight_decay}: must be below 1; after each step of SGD the parameters "
+            "are multiplied by 1 - weight_decay"
+        )
+    if config.optim.decay_rule != "all" and config.optim.method != "adam":
+        raise UserError(
+            f"optim.decay_rule={config.optim.decay_rule}: only with optim.method=adam; SGD decays all layers"
+        )
+    if config.model.p_c > 0 and config.cell != "lstm":
+        raise UserError(
+            f"cell={config.cell}: dropout on the memory (model.p_c={config.model.p_c}) needs an LSTM; "
+            "set cell=lstm or model.p_c=0"
+        )
+
+
+def check_numbers(values: Mapping[str, Any]) -> None:
+    """Finite, and within what makes sense."""
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: must be a finite number")
+    for key, least in AT_LEAST.items():
+        if values.get(key) is not None and values[key] < least:
+            raise UserError(f"{key}={values[key]}: must be at least {least}")
+    for key, most in AT_MOST.items():
+        if values[key] > most:
+            raise UserError(f"{key}={values[key]}: must be at most {most}")
+    for key in ("optim.lr", "optim.decay"):
+        if not values[key] > 0:
+            raise UserError(f"{key}={values[key]}: must be above 0")
+
+
+def check_names(named: Mapping[str, str], chosen: Mapping[str, str]) -> None:
+    """A variant's file gives its own name; that of another would file its runs among the other's."""
+    for group, name in named.items():
+        if group in chosen and chosen[group] != name:
+            raise UserError(
+                f"{group}={chosen[group]}: its file says `name: {name}`; a file of {group}/ has to give its own name, "
+                f"`name: {chosen[group]}`"
+            )
+
+
+def nearest(word: str, allowed: Sequence[str]) -> str:
+    """`; did you mean ...?`, where something is near."""
+    same = [known for known in allowed if known.lower() == word.lower()]
+    close = same or difflib.get_close_matches(word, list(allowed), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,0 +1,1 @@
+"""Published evidence: the records of finished runs."""

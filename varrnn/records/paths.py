@@ -1,0 +1,101 @@
+"""Where a record lies below results/records, and what happens to that when a default changes.
+
+A folder's name tells what differs from the defaults. When a default changes (a rate is chosen anew), the name of an
+older record means another run than before: `tidy` moves such records to where today's defaults put them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from varrnn import fileio
+from varrnn.config.compose import NOT_COMPOSED, relative_dir
+from varrnn.config.identity import NO_PART_OF_A_RUN, SENTIMENT, identify
+from varrnn.config.schema import HORIZON
+from varrnn.errors import UserError
+from varrnn.records.schema import FINISHED
+from varrnn.records.store import MOVING, RECORDS, Record, load, read
+
+TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
+
+
+def place(record: Record) -> Path:
+    """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the defaults of today.
+
+    A sentiment run that went on replaces its shorter self, as `identity.matches` has it; a language model with another
+    horizon is another run, and leaves the row of a table alone.
+    """
+    differs = _differs(record)
+    if SENTIMENT in record.options:
+        differs.pop(HORIZON, None)
+    return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
+
+
+def _differs(record: Record) -> dict[str, Any]:
+    """The options that differ from the defaults of the record's choices."""
+    try:
+        usual = identify(tuple(f"{group}={name}" for group, name in record.choices.items())).options
+    except NOT_COMPOSED:  # a choice of someone's own --config-dir: what its defaults were is what the run says
+        return dict(record.diff)
+    mine = record.options
+    compared = (key for key in usual if key in mine and key not in NO_PART_OF_A_RUN)
+    return {key: mine[key] for key in compared if mine[key] != usual[key]}
+
+
+def refuse_other(record: Record, path: Path) -> None:
+    """A record gives way to nothing but the same run that went on."""
+    if not path.is_file():
+        return
+    old = read(path)
+    if place(old) != place(record):
+        raise UserError(
+            f"{path} is the record of another run, which a changed default has moved to {place(old)}; "
+            "`python scripts/publish.py --tidy` puts every record where it belongs"
+        )
+    if old.status == FINISHED and record.status != FINISHED:
+        raise UserError(f"{path} is of a finished run, this one is {record.status}; remove that record to replace it")
+    samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
+    if old.epochs == record.epochs and samples < before:
+        raise UserError(f"{path} has MC dropout with more samples than this run; remove that record to replace it")
+    if old.epochs == record.epochs and record.drops_words_in_mc and before and not old.drops_words_in_mc:
+        raise UserError(f"{path} has MC dropout without word dropout, this run with; remove that record to replace it")
+    if old.epochs > record.epochs:
+        raise UserError(
+            f"{path} has {old.epochs} epochs and this run {record.epochs}; remove that record to replace it"
+        )
+    if other := first_difference(old, record):
+        raise UserError(f"{path} is of another training of this run ({other}); remove that record to replace it")
+
+
+def first_difference(old: Record, new: Record) -> str:
+    """Where the curves of two records part, or "": a run that went on repeats every epoch of its shorter self.
+
+    What one of them did not measure (MC is measured at a run's last epoch too) tells nothing.
+    """
+    for row, epoch in enumerate(old.history["epoch"]):
+        for column in (name for name in old.history if name in new.history and name not in TIMES):
+            there, here = (one.history[column][row] for one in (old, new))
+            if None not in (there, here) and there != here:
+                return f"epoch {epoch}: {column} is {there} there and {here} here"
+    return ""
+
+
+def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
+    """Move every record of a run to its place; returns (from, to) of those that were elsewhere."""
+    moves = [(record.path, folder / place(record)) for record in load(folder).runs]
+    wanted: dict[Path, Path] = {}
+    for old, new in moves:
+        if new in wanted:
+            raise UserError(f"{old} and {wanted[new]} are records of one run; remove the one that is not wanted")
+        wanted[new] = old
+    moves = [(old, new) for old, new in moves if old != new]
+    for _, new in moves:
+        fileio.folder(new.parent)  # before anything is moved
+    waiting = [(old.rename(old.with_suffix(MOVING)), new) for old, new in moves]  # two may change places
+    for old, new in waiting:
+        old.rename(new)
+    for emptied in {old.parent for old, _ in waiting}:
+        if not any(emptied.iterdir()):
+            emptied.rmdir()
+    return moves

@@ -1,0 +1,201 @@
+"""From a run's summary.json to a record that may be committed: checked, stripped of paths, and small."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from varrnn import fileio
+from varrnn.config import schema
+from varrnn.config.schema import HORIZON, leaves
+from varrnn.data import cornell, ptb
+from varrnn.data.files import sha256_of_files
+from varrnn.errors import UserError
+from varrnn.records import schema as record_schema
+from varrnn.records.schema import FINISHED, SUMMARY_FILE, UNSTABLE
+from varrnn.records.store import RECORDS, ROOT, as_record
+from varrnn.version import SCHEMA
+
+KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
+BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there
+KEPT = (
+    *("schema", "status", "reason", "choices", "diff", "seed", "config"),
+    *("metrics", "history", "batches", "mc", "mc_curve", "duration", "peak_memory_mb"),
+    *("data", "commit", "commits", "dirty", "versions", "hardware"),
+)
+PATHS = ("runs_root", "run_dir", "path", "csv", "train", "valid", "test", "hostname", "host", "node")
+BATCHES = 1000  # at most so many points of the train loss
+DIGITS = 6
+
+
+def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> Path:
+    """Write the record of a run (its folder) or an ensemble (its file); refuse what is no evidence."""
+    summary = read(folder)
+    ensemble = summary.get("kind") == "ensemble"
+    if not ensemble:
+        check_finished(folder, summary)
+    check_commits(folder, summary, repository)
+    check_data(folder, summary)
+    record = summary if ensemble else shrink(strip(summary))
+    check_clean(folder, record)
+    path = place_of_ensemble(folder, record, records) if ensemble else own_place(record, records)
+    fileio.write_text(path, json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n")
+    return path
+
+
+def own_place(record: Mapping[str, Any], records: Path) -> Path:
+    """The file of a run's record, which may hold the same run with fewer epochs but no other run."""
+    from varrnn.records import paths as record_paths
+
+    made = as_record(Path(), record)
+    path = records / record_paths.place(made)
+    record_paths.refuse_other(made, path)
+    return path
+
+
+def place_of_ensemble(file: Path, record: Mapping[str, Any], records: Path) -> Path:
+    """The file of an ensemble's record, which gives way to the same models with as many samples or more."""
+    path = records / "ensembles" / file.name
+    if not path.is_file():
+        return path
+    old = read(path)
+    for key in ("choices", "diff", "member_seeds", "member_mc", "mc_word_dropout"):
+        if old.get(key) != record.get(key):
+            raise UserError(f"{path} is of another ensemble ({key} differs); remove that record to replace it")
+    if old.get("mc_samples", 0) > record.get("mc_samples", 0):
+        raise UserError(f"{path} has more MC samples of each model than this; remove that record to replace it")
+    return path
+
+
+def read(folder: Path) -> dict[str, Any]:
+    file = folder if folder.suffix == ".json" else folder / SUMMARY_FILE
+    if not file.is_file():
+        raise UserError(f"{folder}: no summary.json, so this run has not finished; start the same command again")
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file}: not valid JSON ({error})") from error
+    if not isinstance(summary, dict):
+        raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}")
+    if summary.get("schema") != SCHEMA:
+        raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
+    shape = record_schema.ENSEMBLE if summary.get("kind") == "ensemble" else record_schema.RUN
+    record_schema.check(file, summary, shape, "damaged, so it is no evidence; run again")
+    return summary
+
+
+def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Finished at its last epoch, or ended as unstable: those are published and counted too."""
+    status = summary.get("status")
+    if status == UNSTABLE:
+        return
+    if status != FINISHED:
+        raise UserError(f"{folder}: status is {status!r}; only finished and unstable runs are published")
+    epochs, options = summary["history"]["epoch"][-1:], leaves(summary["config"])
+    if HORIZON not in options:
+        raise UserError(f"{folder}: no optim.epochs in the config of summary.json; run again")
+    asked, cut_short = options[HORIZON], options.get("train.patience")
+    if not epochs or (not cut_short and epochs != [asked]):
+        raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
+    if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
+        raise UserError(f"{folder}: no final metric in summary.json; start the same command again")
+
+
+def check_commits(folder: Path, summary: Mapping[str, Any], repository: Path) -> None:
+    """Every commit that worked on the run (a resumed run may have several) is in the repository, unchanged."""
+    commits = summary.get("commits") or [summary.get("commit")]
+    if summary.get("dirty") or any(str(commit).endswith("+dirty") for commit in commits):
+        raise UserError(f"{folder}: made by changed code (dirty commit); commit first and run again")
+    for commit in dict.fromkeys(commits):
+        if not re.fullmatch(r"[0-9a-f]{40}", str(commit)) or not in_repository(str(commit), repository):
+            raise UserError(f"{folder}: commit {commit} is not in this repository; run again from a commit that is")
+
+
+def in_repository(commit: str, repository: Path) -> bool:
+    """Whether a branch or tag contains the commit."""
+    words = ["git", "-C", str(repository), "for-each-ref", "--count=1", "--contains", commit]
+    answer = subprocess.run(words, capture_output=True, text=True)
+    return answer.returncode == 0 and bool(answer.stdout.strip())
+
+
+def check_data(folder: Path, summary: Mapping[str, Any]) -> None:
+    """The very data of the paper, or a built-in corpus; nobody could check a run on other data."""
+    data = summary.get("data") or {}
+    name, found = data.get("name"), data.get("sha256")
+    if name in KNOWN_DATA:
+        if found != KNOWN_DATA[name]:
+            raise UserError(f"{folder}: data hash of {name} is {found}, that of the true files is {KNOWN_DATA[name]}")
+    elif name not in BUILT_IN:
+        raise UserError(f"{folder}: data {name!r} is unknown; published are {', '.join([*KNOWN_DATA, *BUILT_IN])}")
+    elif not re.fullmatch(r"[0-9a-f]{64}", str(found)):
+        raise UserError(f"{folder}: no SHA-256 of the data of {name} in summary.json")
+
+
+def strip(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Without paths and host names; the CPU or GPU model and the number of cores stay."""
+    record = {key: _without(summary[key], PATHS) if key in ("config", "hardware") else summary[key]
+              for key in KEPT if key in summary}  # fmt: skip
+    record["diff"] = {key: value for key, value in record["diff"].items() if key.split(".")[-1] not in PATHS}
+    return record
+
+
+def _without(tree: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Drop leaves of these names; groups (config.train) stay."""
+    kept = {key: value for key, value in tree.items() if isinstance(value, Mapping) or key not in names}
+    return {key: _without(value, names) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def shrink(record: dict[str, Any]) -> dict[str, Any]:
+    """Six digits, and at most a thousand points of the loss per batch, each the mean over `every` batches."""
+    losses = (record.get("batches") or {}).get("train_loss") or []
+    every = math.ceil(len(losses) / BATCHES)
+    if every > 1:
+        whole = np.asarray(losses[: len(losses) // every * every], dtype=float).reshape(-1, every).mean(axis=1)
+        record = record | {"batches": {"train_loss": whole.tolist(), "every": every}}
+    return record | {key: _rounded(record[key]) for key in ("history", "batches", "mc_curve") if record.get(key)}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def check_clean(folder: Path, record: Mapping[str, Any]) -> None:
+    """A last look: no absolute path and no name of this machine may stand in a committed file."""
+    host = socket.gethostname()
+    named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])")
+    telling = len(host) > 3 and host not in own_words()
+    for text in _texts(record):
+        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (telling and named.search(text)):
+            raise UserError(f"{folder}: {text!r} in summary.json names a place on this machine; remove it by hand")
+
+
+def own_words() -> set[str]:
+    """The names of our choices and options: a machine called `small` is betrayed by none of them."""
+    names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
+    kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
+    usual = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
+    return {FINISHED, UNSTABLE, *BUILT_IN, *names, *(word for name in names for word in name.split("_")), *usual}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for entry in value.values():
+            yield from _texts(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _texts(entry)

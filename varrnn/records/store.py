@@ -1,0 +1,251 @@
+"""The records of finished runs, the only thing that feeds tables, figures and claims.
+
+A record is the summary.json of a run, published by scripts/publish.py into results/records/. Here records are loaded,
+matched to the runs that an artefact needs, and aggregated over seeds.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from varrnn.config.identity import Identity, identify, matches
+from varrnn.config.schema import HORIZON, leaves
+from varrnn.errors import UserError
+from varrnn.fileio import PROJECT_ROOT
+from varrnn.records import schema as record_schema
+from varrnn.records.schema import UNSTABLE
+from varrnn.records.selection import lowest
+from varrnn.reproduction.runs import SEEDS, Run, small_grid
+from varrnn.version import SCHEMA
+
+ROOT = PROJECT_ROOT
+RECORDS = ROOT / "results" / "records"
+AGAIN = "delete the file and publish the run again"
+MOVING = ".moving"  # what a record is called while `tidy` moves it
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: what was chosen, what differs from the choices, and what came out."""
+
+    path: Path
+    choices: Mapping[str, str]
+    diff: Mapping[str, Any]
+    seed: int
+    status: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, float | None]
+    history: Mapping[str, list]
+    content: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def epochs(self) -> int:
+        return int(max(self.history.get("epoch", []), default=0))
+
+    def metric(self, name: str) -> float | None:
+        value = self.metrics.get(name)
+        return None if value is None or not np.isfinite(value) else float(value)
+
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Epochs and values of a history column, where it was measured."""
+        pairs = zip(self.history.get("epoch", []), self.history.get(name, []))
+        measured = [(epoch, value) for epoch, value in pairs if value is not None and np.isfinite(value)]
+        return np.array([e for e, _ in measured], dtype=int), np.array([v for _, v in measured], dtype=float)
+
+    @property
+    def error_column(self) -> str:
+        """Test error by MC dropout, as the paper plots it; without dropout the deterministic one is the same."""
+        return "test_rmse_mc" if len(self.column("test_rmse_mc")[0]) else "test_rmse"
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.choices, self.options)
+
+    @property
+    def rates(self) -> tuple[tuple[str, float], ...]:
+        """The drop probabilities that are not zero."""
+        return self.identity.rates
+
+    @property
+    def drops_words_in_mc(self) -> bool:
+        """The ablation mc.word_dropout=true, whose MC values stand beside no others."""
+        return bool((self.content.get("mc") or {}).get("word_dropout", self.options.get("mc.word_dropout")))
+
+    @functools.cached_property
+    def options(self) -> dict[str, Any]:
+        """The config by dotted names."""
+        return leaves(self.config)
+
+
+class Curve(NamedTuple):
+    """A history column over seeds."""
+
+    epochs: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    n: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one setting: a list over seeds, and how many more ended as unstable."""
+
+    records: tuple[Record, ...] = ()
+    unstable: int = 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(record.seed for record in self.records)
+
+    @property
+    def epochs(self) -> int:
+        return min((record.epochs for record in self.records), default=0)
+
+    def by_seed(self, metric: str) -> dict[int, float]:
+        found = {record.seed: record.metric(metric) for record in self.records}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def mean(self, metric: str) -> float | None:
+        values = list(self.by_seed(metric).values())
+        return float(np.mean(values)) if values else None
+
+    def std(self, metric: str) -> float | None:
+        """Sample standard deviation over seeds; None for a single one."""
+        values = list(self.by_seed(metric).values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+    def measured(self, metric: str) -> Group:
+        """The records that have this metric; where two metrics are compared, both come from the same runs."""
+        return Group(tuple(record for record in self.records if record.metric(metric) is not None), self.unstable)
+
+    def sampled(self) -> Group:
+        """The records whose test text was read by MC dropout as the tables have it, word dropout off."""
+        wanted = tuple(record for record in self.measured("test_ppl_mc").records if not record.drops_words_in_mc)
+        return Group(wanted, self.unstable)
+
+    def curve(self, column: str) -> Curve:
+        """Mean and standard deviation over seeds at the epochs that every seed has measured."""
+        columns = [dict(zip(*record.column(column))) for record in self.records]
+        columns = [values for values in columns if values]
+        epochs = sorted(set.intersection(*(set(values) for values in columns))) if columns else []
+        table = np.array([[values[e] for e in epochs] for values in columns]).reshape(len(columns), len(epochs))
+        std = table.std(axis=0, ddof=1) if len(columns) > 1 else np.zeros(len(epochs))
+        return Curve(np.array(epochs, dtype=int), table.mean(axis=0) if columns else np.array([]), std, len(columns))
+
+
+@dataclass(frozen=True)
+class Records:
+    """All records of a folder: runs, ensembles and benchmarks."""
+
+    runs: tuple[Record, ...] = ()
+    ensembles: tuple[Mapping[str, Any], ...] = ()
+    benchmarks: tuple[Mapping[str, Any], ...] = ()
+
+    def group(self, run: Run) -> Group:
+        """The records of the runs that these overrides would start, one per seed."""
+        wanted = identify(run)
+        return grouped(record for record in self.runs if matches(record.identity, wanted))
+
+    def missing(self, run: Run, seeds: Sequence[int] = SEEDS) -> tuple[int, ...]:
+        """Seeds without a record, or with one of fewer epochs, which can go on; an unstable run counts as tried."""
+        wanted = identify(run)
+        tried = {record.seed for record in self.runs if matches(record.identity, wanted) and ended(record, wanted)}
+        return tuple(seed for seed in seeds if seed not in tried)
+
+    def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
+        """Records that differ from `run` in nothing but the drop probabilities, by their probabilities."""
+        wanted = identify(run)
+        found: dict[tuple[tuple[str, float], ...], list[Record]] = {}
+        for record in self.runs:
+            if matches(record.identity, wanted, free=("model.p_",)):
+                found.setdefault(record.rates, []).append(record)
+        return {key: grouped(records) for key, records in sorted(found.items())}
+
+    def tried(self, model: str) -> tuple[int, int]:
+        """How many points of a model's planned grid at size small have a record, and how many there are."""
+        planned = small_grid().get(model, [])
+        return sum(bool(self.group(run)) for run in planned), len(planned)
+
+    def chosen(self, run: Run) -> Group:
+        """The planned grid point with the lowest validation perplexity; the test text chooses nothing."""
+        planned = {identify(point).rates for point in small_grid().get(identify(run).choices["model"], [])}
+        points = {rates: group for rates, group in self.grid(run).items() if rates in planned or not planned}
+        best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
+        return Group() if best is None else points[best]
+
+
+def grouped(records: Iterable[Record]) -> Group:
+    """One record per seed: the longest run where several horizons exist."""
+    best: dict[int, Record] = {}
+    unstable: set[int] = set()
+    for record in sorted(records, key=lambda r: (r.epochs, str(r.path))):
+        if record.status == UNSTABLE:
+            unstable.add(record.seed)
+        else:
+            best[record.seed] = record
+    return Group(tuple(best[seed] for seed in sorted(best)), len(unstable - set(best)))
+
+
+def ended(record: Record, wanted: Identity) -> bool:
+    """Whether there is nothing left to train: the last epoch, or a stop on purpose."""
+    stopped = record.status == UNSTABLE or bool(record.options.get("train.patience"))
+    return stopped or record.epochs >= wanted.options[HORIZON]
+
+
+def load(folder: Path | str = RECORDS) -> Records:
+    """Every record below a folder; a broken file is an error, not a silent gap."""
+    if not Path(folder).is_dir() and Path(folder) != RECORDS:
+        raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
+    for stray in Path(folder).rglob(f"*{MOVING}"):
+        hint = f"rename it to {stray.stem}_moved.json and repeat python scripts/publish.py --tidy"
+        raise UserError(f"{stray}: tidying was interrupted; {hint}")
+    runs, ensembles, benchmarks = [], [], []
+    for path in json_files(Path(folder)):
+        content = _read(path)
+        if path.relative_to(folder).parts[0] == "benchmark":
+            record_schema.check(path, content, {}, "measure again with scripts/benchmark.py --record")
+            benchmarks.append(content)
+        elif content.get("kind") == "ensemble":
+            record_schema.check(path, content, record_schema.ENSEMBLE, AGAIN)
+            ensembles.append(content)
+        else:
+            runs.append(as_record(path, content))
+    benchmarks.sort(key=lambda benchmark: str((benchmark.get("machine") or {}).get("date", "")))
+    return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
+
+
+def json_files(folder: Path) -> list[Path]:
+    """Every JSON file below a folder of runs or records, but for what a sweep left beside its runs (.sweeps)."""
+    files = sorted(folder.rglob("*.json"))
+    return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); {AGAIN}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}")
+    return content
+
+
+def read(path: Path) -> Record:
+    """One record of a run."""
+    return as_record(path, _read(path))
+
+
+def as_record(path: Path, content: Mapping[str, Any]) -> Record:
+    if content.get("schema") != SCHEMA:
+        raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
+    record_schema.check(path, content, record_schema.RUN, AGAIN)
+    return Record(path=path, content=content, **{key: content[key] for key in record_schema.RUN})

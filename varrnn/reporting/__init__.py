@@ -1,0 +1,1 @@
+"""Tables and the style of figures; knows no run."""

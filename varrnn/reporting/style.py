@@ -1,0 +1,83 @@
+"""The one style of all figures: sizes, fonts, and label, colour and order of every variant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from varrnn import fileio
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMN, PAGE = 3.4, 7.0  # inches: one column, and the whole width of a page
+
+RC: Any = {
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "figure.constrained_layout.use": True,
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "figure.constrained_layout.w_pad": 0.08,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+}
+
+
+class Look(NamedTuple):
+    """How one curve looks."""
+
+    label: str
+    colour: str
+    line: Any = "-"
+    order: int = 0
+
+
+# Okabe and Ito's colours, told apart with every kind of colour vision; lines differ too, for print in grey.
+BLACK, BLUE, SKY, GREEN = "#000000", "#0072B2", "#56B4E9", "#009E73"
+VERMILION, ORANGE, YELLOW, PINK = "#D55E00", "#E69F00", "#F0E442", "#CC79A7"
+VARIANTS = {
+    "variational_untied": Look("Variational (untied)", BLUE, "-", 0),
+    "variational_tied": Look("Variational (tied)", SKY, (0, (5, 1)), 1),
+    "variational_untied_noemb": Look("Variational, no word dropout", PINK, "-.", 2),
+    "naive": Look("Naive dropout", VERMILION, "--", 3),
+    "moon": Look("Moon et al.", GREEN, "-.", 4),
+    "moon_emb": Look("Moon et al. + emb", ORANGE, (0, (3, 1, 1, 1)), 5),
+    "moon_cell_only": Look("Moon et al., cell only", YELLOW, ":", 6),
+    "none": Look("Standard (no dropout)", BLACK, ":", 7),
+}
+REFERENCE = "#777777"
+SEQUENCE = "viridis"  # for sweeps: from dark (low) to light (high)
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """As PDF and PNG, without dates, so that equal records give equal files. The name may have dots of its own."""
+    files = {folder / f"{name}.pdf": "CreationDate", folder / f"{name}.png": "Software"}
+    with fileio.writing(fileio.folder(folder)):
+        for path, dated in files.items():
+            figure.savefig(path, metadata={dated: None})
+    return list(files)
+
+
+def sweep(labels: list[str]) -> dict[str, Look]:
+    """Looks of a swept value, in order; the lightest end is left out, it is hard to see on white."""
+    import matplotlib
+
+    colours = matplotlib.colormaps[SEQUENCE]
+    lines = ("-", "--", "-.", ":")
+    places = [0.8 * i / max(1, len(labels) - 1) for i in range(len(labels))]
+    return {
+        label: Look(label, matplotlib.colors.to_hex(colours(place)), lines[i % len(lines)], i)
+        for i, (label, place) in enumerate(zip(labels, places))
+    }

@@ -1,0 +1,1 @@
+"""The paper as data: its runs, published numbers, tables, figures and claims."""

@@ -1,0 +1,103 @@
+"""A table or figure of the paper: the runs it needs, how records become files, and the claims it bears on."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from varrnn import fileio
+from varrnn.config.identity import identify
+from varrnn.errors import UserError
+from varrnn.records.store import RECORDS, ROOT, Records, load
+from varrnn.reproduction.runs import SEEDS, Run, command
+
+RESULTS, EXPERIMENTS = ROOT / "results", ROOT / "experiments"
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One file of experiments/."""
+
+    name: str
+    title: str
+    draw: Callable[[Records, Path], list[Path]]  # (records, results folder) -> files written
+    runs: tuple[Run, ...] = ()
+    claims: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+    more: tuple[str, ...] = ()  # commands that are not run.py
+
+    def commands(self, records: Records | None = None) -> list[str]:
+        """One command per run and seed; given records, only those without one (or with fewer epochs)."""
+        runs = unique(self.runs)
+        seeds = {run: self.seeds if records is None else records.missing(run, self.seeds) for run in runs}
+        return [command(run, [seed]) for run in runs for seed in seeds[run]] + list(self.more)
+
+
+def names() -> list[str]:
+    """The files of experiments/, figures in the order of their numbers."""
+    return sorted((path.stem for path in EXPERIMENTS.glob("*.py")), key=lambda name: (len(name), name))
+
+
+def experiment(name: str) -> ModuleType:
+    """A file of experiments/ as a module, without making its folder importable."""
+    spec = importlib.util.spec_from_file_location(f"experiments.{name}", EXPERIMENTS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def unique(runs: Iterable[Run]) -> list[Run]:
+    """Runs that mean the same, once, even where they are spelled differently."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        found.setdefault(repr(identify(run)), run)
+    return list(found.values())
+
+
+def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
+    """The command line of every file in experiments/."""
+    parser = argparse.ArgumentParser(
+        description=f"{artefact.title}. Bears on the claims {', '.join(artefact.claims) or 'none'}."
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--runs", action="store_true", help="print the commands of all runs behind it")
+    what.add_argument(
+        "--missing", action="store_true", help="print the commands of runs that have no record, or a shorter one"
+    )
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of records (results/records)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for figures/ and tables/ (results)")
+    options = parser.parse_args(arguments)
+    try:
+        print("\n".join(_answer(artefact, options)), flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (UserError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
+    if options.runs:
+        return artefact.commands()
+    records = load(options.records)
+    if options.missing:
+        return artefact.commands(records)
+    written = artefact.draw(records, fileio.folder(options.out))
+    tables = [path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"]
+    return [*tables, *_verdicts(artefact, records), *(f"wrote {path}" for path in written)]
+
+
+def _verdicts(artefact: Artefact, records: Records) -> list[str]:
+    """What the records say about the claims that the artefact bears on."""
+    from varrnn.reproduction.claims import CLAIMS
+    from varrnn.reproduction.claims.report import lines
+    from varrnn.reproduction.claims.verdict import judge
+
+    found = [(claim, judge(claim, records)) for claim in CLAIMS if claim.id in artefact.claims]
+    return [lines(found), ""] if found else []

@@ -1,0 +1,208 @@
+"""What a claim is, and how records turn into a verdict on it.
+
+Rules were written before the runs that they judge. A verdict is one of
+reproduced / not reproduced  enough seeds (and epochs) for the rule to decide;
+indicative                   the rule was applied, but to one seed (sentiment: fewer than three), or it agrees on models
+                             that learnt nothing;
+short horizon                sentiment only: fewer than 100 epochs;
+not run                      a needed record is missing; the commands that would decide it are given.
+At size small a claim of the paper is never decided: its analogue "agrees" or "disagrees", beside the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from varrnn.records.store import Group, Records
+from varrnn.reproduction.runs import SEEDS, Run, commands
+from varrnn.reproduction.statistics import unlearned
+
+REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
+INDICATIVE, SHORT, NOT_RUN = "indicative", "short horizon", "not run"
+NOT_APPLICABLE, BY_TEST = "not applicable", "unit test"
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, INDICATIVE, SHORT, NOT_RUN, NOT_APPLICABLE, BY_TEST)
+
+MC_SAMPLES, MC_ERROR = 1000, 0.05
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A rule's answer: does the evidence agree with the claim, and the numbers behind the answer."""
+
+    agrees: bool
+    numbers: str
+    n: int | None = None  # where a rule counts seeds itself (paired seeds)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Groups of records by role.
+
+    `margins` is off at size small: by how much one model has to win holds for the stated size. How far two equal
+    models may lie apart is kept, since equality means nothing without it.
+    """
+
+    groups: Mapping[str, Group]
+    margins: bool = True
+
+    def __getitem__(self, role: str) -> Group:
+        return self.groups[role]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict with our numbers, the number of seeds, and the command that decides what is open."""
+
+    status: str
+    agrees: bool | None = None
+    numbers: str = ""
+    n: int = 0
+    epochs: int = 0
+    unstable: int = 0
+    commands: tuple[str, ...] = ()
+    analogue: str = ""
+    caution: str = ""  # which models learnt nothing
+
+    def words(self) -> str:
+        """The verdict as it stands in a table: "indicative: agrees"; a caution belongs to it wherever it is shown."""
+        answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
+        horizon = f" ({self.epochs} epochs)" if self.status == SHORT else ""
+        return f"{self.status}{horizon}{answer}" + (f" ({self.caution})" if self.caution else "")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One testable sentence of the paper: statement, the paper's numbers, the runs it needs, the rule."""
+
+    id: str
+    statement: str
+    paper: str
+    needs: Mapping[str, Run] = field(default_factory=dict)
+    rule: Callable[[Evidence], Outcome | None] | None = None
+    seeds: int = 2  # the least for a verdict; one seed is indicative
+    epochs: int = 0  # the least horizon for a verdict
+    mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
+    analogue: bool = False  # judged again at size small, see Evidence.margins
+    rates_of: str = ""  # the role whose rates, chosen on validation, all roles take at size small
+    ours: bool = False  # not a claim of the paper, not counted
+    decide: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
+    rule_text: str = ""
+
+
+def judge(claim: Claim, records: Records) -> Verdict:
+    """The verdict on one claim."""
+    if claim.decide is not None:
+        return claim.decide(records)
+    verdict = _judge_runs(claim, records)
+    return replace(verdict, analogue=_small(claim, records)) if claim.analogue else verdict
+
+
+def _judge_runs(claim: Claim, records: Records) -> Verdict:
+    assert claim.rule is not None, claim.id
+    groups = {role: records.group(run) for role, run in claim.needs.items()}
+    unstable = sum(group.unstable for group in groups.values())
+    missing = [(run, records.missing(run) or SEEDS) for role, run in claim.needs.items() if not groups[role].records]
+    if missing:
+        return Verdict(NOT_RUN, unstable=unstable, commands=tuple(commands(missing)))
+    tried, groups = groups, _with_mc(claim, groups)
+    fault = _mc_fault(groups) if claim.mc else ""
+    outcome = None if fault else claim.rule(Evidence(groups))
+    if outcome is None:
+        redo = tuple(_commands(claim, ((run, tried[role].seeds()) for role, run in claim.needs.items())))
+        return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
+    n = _seeds(outcome, groups)
+    epochs = min(group.epochs for group in groups.values())
+    caution = unlearned(groups)
+    status = _status(claim, outcome, n, epochs, caution)
+    more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
+    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, caution=caution)
+
+
+def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
+    """How many seeds an answer rests on."""
+    return outcome.n if outcome.n is not None else min(map(len, groups.values()))
+
+
+def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, caution: str) -> str:
+    if epochs < claim.epochs:
+        return SHORT
+    if n < claim.seeds or (outcome.agrees and caution):  # models that learnt nothing may agree with anything
+        return INDICATIVE
+    return REPRODUCED if outcome.agrees else NOT_REPRODUCED
+
+
+def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]) -> list[str]:
+    """What would turn an indication into a verdict: runs, and the MC of runs that have none."""
+    if status == SHORT:
+        return commands((run, SEEDS) for run in claim.needs.values())
+    wanted = []
+    for role, run in claim.needs.items():
+        unsampled = set(records.group(run).seeds()) - set(used[role].seeds())
+        wanted.append((run, tuple(sorted({*records.missing(run), *unsampled}))))
+    return _commands(claim, ((run, seeds) for run, seeds in wanted if seeds))
+
+
+def _commands(claim: Claim, runs: Iterable[tuple[Run, tuple[int, ...]]]) -> list[str]:
+    """Commands for runs some of which may exist; a claim about MC says how many samples it needs."""
+    return [line + (f" mc.samples={MC_SAMPLES}" if claim.mc else "") for line in commands(runs)]
+
+
+def _with_mc(claim: Claim, groups: Mapping[str, Group]) -> dict[str, Group]:
+    """For a claim about MC the runs that have it: MC claims compare the SAME checkpoints, and count only those."""
+    return {role: group.measured("test_ppl_mc") if claim.mc else group for role, group in groups.items()}
+
+
+def _mc_fault(groups: Mapping[str, Group]) -> str:
+    """Why the MC values of these records decide nothing; empty when they do."""
+    for record in (record for group in groups.values() for record in group.records):
+        samples = record.metric("mc_samples") or 0
+        if samples < MC_SAMPLES:
+            return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
+        if record.drops_words_in_mc:
+            return "MC with word dropout on, the rule asks for off"
+        error = record.metric("test_ppl_mc_se")
+        if error is None or error >= MC_ERROR:
+            known = "unknown" if error is None else f"{error:.3f}"
+            return f"MC standard error {known}, the rule asks for below {MC_ERROR}"
+    return ""
+
+
+def _small(claim: Claim, records: Records) -> str:
+    """The claim's rule at size small: every model at the rates chosen on validation."""
+    assert claim.rule is not None
+    groups = _with_mc(claim, _small_groups(claim, records))
+    if not all(group.records for group in groups.values()):
+        return ""
+    fault = _mc_fault(groups) if claim.mc else ""
+    outcome = None if fault else claim.rule(Evidence(groups, margins=False))
+    if outcome is None:
+        return f"small-size analogue open ({fault})" if fault else ""
+    n = _seeds(outcome, groups)
+    parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
+    text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
+    missing = _grids(claim, records)
+    seeds = f"n={n}" + (f", {INDICATIVE}" if n < claim.seeds or missing else "") + missing
+    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; {seeds})"
+
+
+def _grids(claim: Claim, records: Records) -> str:
+    """Which models had fewer rates to choose from than planned: "; grid of naive: 1 of 3"."""
+    models = dict.fromkeys(word.split("=")[1] for run in claim.needs.values() for word in run if "model=" in word)
+    tried = {model: records.tried(model) for model in models}
+    left = [f"{model}: {done} of {planned}" for model, (done, planned) in tried.items() if done < planned]
+    return f"; grid of {', '.join(left)}" if left else ""
+
+
+def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
+    """Every role at its own best rates, or all at those of one role: then nothing but the role differs."""
+    if not claim.rates_of:
+        return {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
+    chosen = records.chosen(_at_small(claim.needs[claim.rates_of]))
+    point = chosen.records[0].rates if chosen.records else ()
+    return {role: records.grid(_at_small(run)).get(point, Group()) for role, run in claim.needs.items()}
+
+
+def _at_small(run: Run) -> Run:
+    """The same run at size small."""
+    return tuple("experiment=ptb_small" if o.startswith("experiment=ptb_") else o for o in run)

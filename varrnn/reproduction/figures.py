@@ -1,0 +1,231 @@
+"""Figures from records: mean and band over seeds, reference lines, and an honest empty panel where nothing was run."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from varrnn.records.store import Curve, Group, Records
+from varrnn.reporting.style import (
+    BLACK,
+    BLUE,
+    COLUMN,
+    GREEN,
+    PAGE,
+    RC,
+    REFERENCE,
+    VARIANTS,
+    VERMILION,
+    Look,
+    save,
+    sweep,
+)
+from varrnn.reproduction.runs import FIGURE4A, SEEDS, Run, commands
+
+COMBINATIONS = dict(zip(FIGURE4A, ((BLACK, ":"), (VERMILION, "--"), (GREEN, "-."), (BLUE, "-"))))
+Curves = Mapping[str, tuple[Look, Run]]  # role -> how it looks, and the run behind it
+
+
+def variants(models: Mapping[str, Run]) -> Curves:
+    """Curves that are variants of Table 1, in the order of the style."""
+    return {m: (VARIANTS[m], models[m]) for m in sorted(models, key=lambda model: VARIANTS[model].order)}
+
+
+class Canvas(NamedTuple):
+    """Panels to draw on, and the files that will hold them."""
+
+    panels: list[Axes]
+    files: list[Path]
+
+
+@contextmanager
+def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Iterator[Canvas]:
+    """One panel at column width, or several side by side at page width; saved as PDF and PNG below results/figures.
+
+    No pyplot: a script needs no display, and a notebook keeps its own backend.
+    """
+    files: list[Path] = []
+    with matplotlib.rc_context(RC):
+        made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
+        yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
+        files += save(made, folder / "figures", name)
+
+
+def error_curve(group: Group) -> Curve:
+    """Test error by MC dropout against epochs."""
+    return group.curve(group.records[0].error_column)
+
+
+def history(column: str) -> Callable[[Group], Curve]:
+    return lambda group: group.curve(column)
+
+
+def batch_curve(group: Group) -> Curve:
+    """Train loss against batches, penalty excluded: the mean over blocks of one per cent of the shortest run.
+
+    A long run is recorded with fewer points per epoch than a short one, so points are put where their batches were.
+    """
+    batches = [record.content.get("batches") or {} for record in group.records]
+    found = [(np.asarray(one["train_loss"], dtype=float), one.get("every") or 1) for one in batches
+             if one.get("train_loss")]  # fmt: skip
+    if not found:
+        return Curve(np.array([]), np.array([]), np.array([]), 0)
+    horizon = min(len(losses) * every for losses, every in found)
+    blocks = min(100, *(horizon // every for _, every in found))  # no block is narrower than a point
+    edges = np.linspace(0, horizon, blocks + 1)
+    table = np.array([_block_means(losses, every, edges) for losses, every in found])
+    std = table.std(axis=0, ddof=1) if len(found) > 1 else np.zeros(blocks)
+    return Curve((edges[:-1] + edges[1:]) / 2, table.mean(axis=0), std, len(found))
+
+
+def _block_means(losses: np.ndarray, every: int, edges: np.ndarray) -> np.ndarray:
+    """The mean of the points in each block; a point stands in the middle of its `every` batches."""
+    blocks = np.searchsorted(edges, (np.arange(len(losses)) + 0.5) * every, side="right") - 1
+    inside = blocks < len(edges) - 1
+    width = len(edges) - 1
+    summed = np.bincount(blocks[inside], losses[inside], width)
+    return summed / np.bincount(blocks[inside], minlength=width)
+
+
+def draw(axes: Axes, records: Records, curves: Curves, of: Callable[[Group], Curve] = error_curve) -> list[Curve]:
+    """Every curve that has records; the legend says how many seeds, or that there is no run; an empty panel if none."""
+    drawn = []
+    for look, run in curves.values():
+        group = records.group(run)
+        curve = of(group) if group.records else None
+        if curve is not None and len(curve.epochs):
+            _line(axes, curve, look, group)
+            drawn.append(curve)
+        else:
+            axes.plot([], [], color=look.colour, linestyle=look.line, alpha=0.35, label=f"{look.label}: not run")
+    if not drawn:
+        empty(axes, [run for _, run in curves.values()])
+    return drawn
+
+
+def band(axes: Axes, curve: Curve, colour: str) -> None:
+    """One standard deviation over seeds to both sides."""
+    if curve.n > 1:
+        low, high = curve.mean - curve.std, curve.mean + curve.std
+        axes.fill_between(curve.epochs, low, high, color=colour, alpha=0.2, lw=0)
+
+
+def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
+    count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
+    style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
+    gaps = np.diff(curve.epochs)
+    if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC in some epochs only: nothing is known between them
+        style |= {"marker": "o", "markersize": 1.8}
+    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
+    band(axes, curve, look.colour)
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Lines of words; overrides stay whole, so that they can be copied."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+
+def empty(axes: Axes, runs: list[Run]) -> None:
+    """Say that nothing was run, and which command fills the panel."""
+    axes.clear()
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    needed = commands((run, SEEDS) for run in runs)
+    text = needed[0] if needed else ""
+    if len(needed) > 1:
+        text += f"\n(and {len(needed) - 1} more)"
+    width = 52 if len(axes.figure.axes) < 3 else 38  # letters that fit into a panel
+    lines = [line for part in text.split("\n") for line in fold(part, width)]
+    place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
+    axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **place)
+    axes.text(0.5, 0.66, "\n".join(lines), fontsize=5.5, family="monospace", **place)
+
+
+def reference(axes: Axes, value: float | None, label: str, line: str = "--") -> None:
+    """A horizontal line: the constant predictor, the ridge, a number that the paper gives."""
+    if value is not None:
+        axes.axhline(value, color=REFERENCE, linestyle=line, linewidth=0.9, label=f"{label} {value:.4g}", zorder=1)
+
+
+def baselines(axes: Axes, records: Records, curves: Curves) -> None:
+    """The constant predictor and the bag-of-words ridge, from the records of this panel."""
+    groups = [records.group(run) for _, run in curves.values()]
+    for metric, label, line in (("constant_rmse", "constant", "--"), ("ridge_rmse", "ridge", ":")):
+        values = {round(v, 4) for v in (group.mean(metric) for group in groups) if v is not None}
+        if len(values) == 1:
+            reference(axes, values.pop(), label, line)
+
+
+def finish(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
+    """Title, labels, and the legend below the panel, where it covers nothing."""
+    axes.set_title(title)
+    if axes.lines:
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if legend:
+            wide = len(axes.figure.axes) < 3  # three panels leave no room for a second column
+            columns = 2 if wide and len(axes.get_legend_handles_labels()[0]) > 6 else 1
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.0)
+
+
+def swept(runs: Mapping[str, Run], label: str) -> Curves:
+    """Curves of a swept value, "label=value", from dark (low) to light (high)."""
+    looks = sweep(list(runs))
+    return {value: (looks[value]._replace(label=f"{label}={value}"), run) for value, run in runs.items()}
+
+
+def error_panel(
+    axes: Axes, records: Records, curves: Curves, title: str, of: Callable[[Group], Curve] = error_curve
+) -> None:
+    """A panel of figures 3 to 12: test error against epochs, with the constant predictor and the ridge."""
+    if draw(axes, records, curves, of):
+        baselines(axes, records, curves)
+    finish(axes, title, ylabel="RMSE")
+
+
+def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
+    """Figure 3a: train error against epochs, by the dropout approximation, the only one that is measured there.
+
+    The references are test errors and have no place here.
+    """
+    draw(axes, records, curves, history("train_rmse"))
+    finish(axes, title, ylabel="RMSE")
+
+
+def loss_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
+    """A panel of figures 13 to 15: train loss (standardised MSE without the penalty) against batches."""
+    if draw(axes, records, curves, batch_curve):
+        axes.set_yscale("log")
+    finish(axes, title, xlabel="batch", ylabel="train loss")
+
+
+def combinations(runs: Mapping[str, Run]) -> Curves:
+    """The four settings of figure 4a."""
+    return {role: (Look(role, COMBINATIONS[role][0], COMBINATIONS[role][1]), run) for role, run in runs.items()}
+
+
+def grid(runs: Mapping[str, Run]) -> Curves:
+    """The (p, weight decay) settings of figures 10 and 12: one colour per decay, solid for p=.25, dashed for p=.5."""
+    decays = list(dict.fromkeys(role.split("decay=")[1] for role in runs))
+    looks = sweep(decays)
+    colours = {role: looks[role.split("decay=")[1]].colour for role in runs}
+    return {
+        role: (Look(role.replace("decay", "λ"), colours[role], "-" if "p=0.25" in role else "--"), run)
+        for role, run in runs.items()
+    }
+
+
+def same_scale(panels: list[Axes]) -> None:
+    """Panels that are compared share their vertical axis."""
+    drawn = [axes for axes in panels if axes.lines]
+    if len(drawn) > 1:
+        low, high = min(axes.get_ylim()[0] for axes in drawn), max(axes.get_ylim()[1] for axes in drawn)
+        for axes in drawn:
+            axes.set_ylim(low, high)

@@ -1,0 +1,130 @@
+"""The few statistics that the rules of the claims need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from varrnn.records.store import Group
+
+LEARNED = 0.99  # of the constant predictor's error: what never falls below has learnt nothing
+
+
+def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
+    """Pooled standard deviation over seeds; zero when no group has two."""
+    arrays = [np.asarray(values, dtype=float) for values in groups]
+    freedom = sum(len(values) - 1 for values in arrays)
+    return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in arrays) / freedom)) if freedom > 0 else 0.0
+
+
+def final(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
+    """The mean over the last 10 % of epochs, of those that were measured."""
+    late = epochs > 0.9 * horizon
+    return float(values[late].mean()) if late.any() else float(values[-1])
+
+
+def lowest(epochs: np.ndarray, values: np.ndarray) -> float:
+    return float(values.min())
+
+
+def gap(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
+    """How far the curve ends above its lowest point: overfitting."""
+    return final(epochs, values, horizon) - lowest(epochs, values)
+
+
+def roughness(epochs: np.ndarray, values: np.ndarray, after: int = 5) -> float:
+    """Standard deviation of epoch-to-epoch differences after epoch 5.
+
+    MC dropout is measured every fifth time only in late epochs, the dropout approximation every time: to compare models
+    give this the latter. A difference counts where both neighbours were measured.
+    """
+    neighbours = (np.diff(epochs) == 1) & (epochs[1:] > after)
+    differences = np.diff(values)[neighbours]
+    return float(differences.std(ddof=1)) if len(differences) > 1 else float("nan")
+
+
+def ranks(values: Sequence[float]) -> np.ndarray:
+    """Ranks from 1, ties share their mean rank."""
+    array = np.asarray(values, dtype=float)
+    return np.array([(array < v).sum() + ((array == v).sum() + 1) / 2 for v in array])
+
+
+def spearman(x: Sequence[float], y: Sequence[float]) -> float:
+    """Rank correlation, rounded so that a limit met exactly is met; nan when one side is constant."""
+    rank_x, rank_y = ranks(x), ranks(y)
+    if rank_x.std() == 0 or rank_y.std() == 0:
+        return float("nan")
+    return round(float(np.corrcoef(rank_x, rank_y)[0, 1]), 9)
+
+
+def kendall(x: Sequence[float], y: Sequence[float]) -> float:
+    """Kendall's tau between two rankings (no correction for ties)."""
+    pairs = [(i, j) for i in range(len(x)) for j in range(i)]
+    return float(np.mean([np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs]))
+
+
+def median_filter(values: np.ndarray, width: int = 5) -> np.ndarray:
+    """Running median; the window shrinks at both ends."""
+    half = width // 2
+    return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
+
+
+def bump(values: np.ndarray) -> float:
+    """The largest maximum between two minima: it "decreases and then increases before decreasing again".
+
+    As large as the smallest of the three moves: a curve that rises from its start has no minimum there. The first of
+    them is taken from the curve itself, since most of it happens in epochs that the filter flattens.
+    """
+    smooth = median_filter(values)
+    moves = []
+    for i in range(1, len(smooth) - 1):
+        before, after = smooth[:i].min(), smooth[i + 1 :].min()
+        moves.append(min(values[0] - before, smooth[i] - before, smooth[i] - after))
+    return float(max(moves, default=0.0))
+
+
+def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None,)) -> np.ndarray:
+    """The epochs at which all runs of a comparison have measured all these columns (None: the test curve)."""
+    measured = [
+        set(record.column(column or record.error_column)[0].tolist())
+        for group in groups
+        for record in group.records
+        for column in columns
+    ]
+    found = [epochs for epochs in measured if epochs]  # a seed without the column is left out, as in over_seeds
+    return np.array(sorted(set.intersection(*found)) if found else [], dtype=int)
+
+
+def unlearned(groups: Mapping[str, Group]) -> str:
+    """A caution: which models of a comparison are never better than a constant prediction; empty if they all learn."""
+    flat = []
+    for role, group in groups.items():
+        constant = group.mean("constant_rmse")
+        if constant is not None and mean_of(group, lowest) > LEARNED * constant:
+            flat.append(role)
+    return f"no better than a constant: {', '.join(flat)}" if flat else ""
+
+
+def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:
+    """A statistic of the test curve (or of another column) for each seed; seeds without that column are left out.
+
+    `at` restricts the curves to epochs that all runs of a comparison have measured; the last of them is the horizon.
+    """
+    values = []
+    for record in group.records:
+        epochs, curve = record.column(column or record.error_column)
+        horizon = record.epochs
+        if at is not None:
+            use = np.isin(epochs, at)
+            epochs, curve, horizon = epochs[use], curve[use], int(max(at, default=0))
+        if len(epochs):
+            with_horizon = (horizon,) if statistic in (final, gap) else ()
+            values.append(float(statistic(epochs, curve, *with_horizon)))
+    return values
+
+
+def mean_of(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> float:
+    """Seed mean of `over_seeds`; nan when there is nothing."""
+    values = over_seeds(group, statistic, column, at)
+    return float(np.mean(values)) if values else float("nan")

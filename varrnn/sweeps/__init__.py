@@ -1,0 +1,1 @@
+"""Many runs: launching, planning, ranking."""

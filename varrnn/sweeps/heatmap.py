@@ -1,0 +1,53 @@
+"""A grid as a picture: the validation value of every cell, the best one framed."""
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from varrnn.reporting.style import VERMILION
+from varrnn.reproduction.figures import figure
+from varrnn.sweeps.ranking import Grid, short
+
+
+def draw(grid: Grid, folder: Path) -> list[Path]:
+    """The first two swept options across and down; over further ones the lowest value is shown."""
+    axes = grid.axes()
+    if not axes:
+        return []
+    x, y = axes[0], axes[1] if len(axes) > 1 else None
+    across = sorted({grid.at(point, x) for point in grid.points})
+    down = sorted({grid.at(point, y) for point in grid.points}) if y else [""]
+    cells = np.full((len(down), len(across)), np.nan)
+    for point in reversed(grid.points):  # the best of a cell is written last
+        cells[down.index(grid.at(point, y)) if y else 0, across.index(grid.at(point, x))] = point.mean
+    cells[np.isinf(cells)] = np.nan
+    first = grid.points[0]  # by the seeds that all have, while cells show means over all their seeds
+    best = down.index(grid.at(first, y)) if y else 0, across.index(grid.at(first, x))
+    with figure(folder, grid.name) as (panels, files):
+        paint(panels[0], cells, best)
+        panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=short(x))
+        panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=short(y) if y else "")
+        title = textwrap.wrap(" ".join(grid.parts), 50, break_on_hyphens=False)
+        panels[0].set_title("\n".join([*title, grid.score]))
+    return files
+
+
+def paint(panel: Axes, cells: np.ndarray, best: tuple[int, int]) -> None:
+    """Colours with numbers in them, and a frame around the best."""
+    panel.imshow(cells, cmap="viridis_r", aspect="auto")
+    panel.grid(False)
+    if np.isnan(cells).all():
+        return
+    middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
+    for (row, column), value in np.ndenumerate(cells):
+        text = "–" if np.isnan(value) else f"{value:.4g}"
+        dark = value > middle  # high values are dark in this map
+        weight = "bold" if (row, column) == best else "normal"
+        panel.text(column, row, text, ha="center", va="center", weight=weight, color="white" if dark else "black")
+        if (row, column) == best:
+            panel.add_patch(
+                Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=VERMILION, linewidth=2)
+            )

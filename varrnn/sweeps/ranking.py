@@ -1,0 +1,234 @@
+"""What a sweep has found: grid points ranked by their validation value, never by the test set; and unfinished runs."""
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from varrnn.config import compose
+from varrnn.config.schema import RATES
+from varrnn.errors import UserError
+from varrnn.records import schema as record_schema
+from varrnn.records.selection import shared_seeds
+from varrnn.records.store import json_files
+from varrnn.reproduction.tables import Table
+from varrnn.sweeps.failures import spell
+
+GRID = (*(f"model.{name}" for name in RATES), "optim.weight_decay")
+SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
+LEAKING = ("test_rmse_mc", "test_rmse")  # how the authors chose for sentiment: under protocol=authors_code alone
+PROBE = 0.123  # a value that no file has
+Values = tuple[Any, ...]
+
+
+@dataclass
+class Point:
+    """One setting of the grid, over its seeds."""
+
+    values: Values  # in the order of Grid.keys
+    scores: dict[int, float] = field(default_factory=dict)  # seed -> validation value; infinite for an unstable run
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.scores.values())
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.mean):
+            return record_schema.UNSTABLE
+        spread = f" ± {stdev(self.scores.values()):.3g}" if len(self.scores) > 1 else ""
+        return f"{self.mean:.5g}{spread}"
+
+
+@dataclass
+class Grid:
+    """Runs that are equal but for seeds and for the swept options."""
+
+    choices: dict[str, str]
+    others: dict[str, Any]  # what differs from the choices and was not swept
+    keys: tuple[str, ...]  # the swept options
+    score: str
+    points: list[Point]  # best first
+
+    @property
+    def parts(self) -> list[str]:
+        """Task, size and model; whatever is not the default is added."""
+        chosen = self.choices
+        parts = [chosen["task"], chosen["size"], chosen["model"]]
+        parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
+        return parts + [f"{key}={value}" for key, value in self.others.items()]
+
+    @property
+    def name(self) -> str:
+        """`ptb_small_naive`, for files."""
+        return compose.as_file_name("_".join(self.parts))
+
+    @property
+    def honesty(self) -> str:
+        if self.score in LEAKING:
+            return "LEAKAGE: the test set chose, as it did for the authors; report no test error of the chosen run."
+        return "The test set chose nothing."
+
+    def axes(self) -> list[tuple[str, ...]]:
+        """The swept options that vary; those that always have one value (p_E and p_U) are one axis."""
+        columns: dict[Values, tuple[str, ...]] = {}
+        for place, key in enumerate(self.keys):
+            column = tuple(point.values[place] for point in self.points)
+            if len(set(column)) > 1:
+                columns[column] = (*columns.get(column, ()), key)
+        return list(columns.values())
+
+    def at(self, point: Point, axis: tuple[str, ...]) -> Any:
+        """The point's value on an axis."""
+        return point.values[self.keys.index(axis[0])]
+
+
+def load(folder: Path) -> Iterator[dict[str, Any]]:
+    """The summaries of all runs below a folder (or published records)."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder of runs; the runs of a sweep are below its runs_root")
+    for file in json_files(folder):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            print(f"left out: {file}: not readable ({error})", file=sys.stderr)
+            continue
+        known = isinstance(content, dict) and {"choices", "status", "config"} <= content.keys()
+        fault = record_schema.fault(content, record_schema.SUMMARY) if known else ""
+        if fault:
+            print(f"left out: {file}: {fault}", file=sys.stderr)
+        elif known and content["status"] != record_schema.GOING_ON:
+            yield content
+
+
+def grids(summaries: Sequence[dict[str, Any]], over: Sequence[str] = ()) -> list[Grid]:
+    """Every group of runs that differ in nothing but seeds and swept options (`over` adds some to the usual ones)."""
+    keys = (*GRID, *over)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for summary in summaries:
+        rest = {key: value for key, value in identity(summary).items() if key not in keys and key != "seed"}
+        groups.setdefault(json.dumps([summary["choices"], rest]), []).append(summary)
+    return [_grid(group, keys) for group in groups.values()]
+
+
+def identity(summary: dict[str, Any]) -> dict[str, Any]:
+    """Every option that makes the run this run."""
+    return compose.identity(summary["config"])
+
+
+def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
+    score = _score(group)
+    points: dict[Values, Point] = {}
+    for summary in group:
+        options = identity(summary)
+        values = tuple(options.get(key) for key in keys)
+        value = summary["metrics"].get(score)
+        point = points.setdefault(values, Point(values))
+        point.scores[summary["seed"]] = math.inf if value is None else value
+    others = {key: value for key, value in group[0]["diff"].items() if key not in keys}
+    return Grid(dict(group[0]["choices"]), others, keys, score, ranked(points.values()))
+
+
+def ranked(points: Iterable[Point]) -> list[Point]:
+    """Best first, all by the same seeds, as published records are chosen; then what has not been tried with them."""
+    points = list(points)
+    seeds = shared_seeds(point.scores for point in points)
+
+    def by_seeds(point: Point) -> tuple[bool, float]:
+        tried = seeds <= point.scores.keys()
+        return not tried, fmean(point.scores[seed] for seed in seeds) if tried else point.mean
+
+    return sorted(points, key=by_seeds)
+
+
+def _score(group: list[dict[str, Any]]) -> str:
+    """What the group is ranked by; "" where nothing was validated."""
+    finished = [summary["metrics"] for summary in group if summary["status"] == record_schema.FINISHED]
+    names = (*SCORES, *LEAKING) if group[0]["choices"]["protocol"] == "authors_code" else SCORES
+    return next((name for name in names if finished and all(name in metrics for metrics in finished)), "")
+
+
+def table(grid: Grid) -> Table:
+    """The ranking."""
+    axes = grid.axes()
+    columns = ("rank", *(short(axis) for axis in axes), grid.score, "seeds")
+    rows = [
+        [str(rank), *(f"{grid.at(point, axis)}" for axis in axes), str(point), str(len(point.scores))]
+        for rank, point in enumerate(grid.points, 1)
+    ]
+    note = f"Ranked by {grid.score}, {seeds_note(grid)}. {grid.honesty}"
+    return Table(grid.name, grid.name, columns, rows, note)
+
+
+def seeds_note(grid: Grid) -> str:
+    """Which seeds made the ranks: the values that are shown are means over all seeds of a point."""
+    seeds = shared_seeds(point.scores for point in grid.points)
+    note = f"mean over seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
+    if all(point.scores.keys() == seeds for point in grid.points):
+        return note
+    last = "" if all(seeds <= point.scores.keys() for point in grid.points) else "; points without come last"
+    return f"{note}{last}; shown is the mean over all seeds of a point"
+
+
+def short(axis: tuple[str, ...]) -> str:
+    """`p_E = p_U`"""
+    return " = ".join(key.removeprefix("model.").removeprefix("optim.") for key in axis)
+
+
+def chosen(grid: Grid) -> dict[str, Any]:
+    """The swept options of the best point, without those that follow another one (p_E: ${.p_U})."""
+    best = grid.points[0]
+    return {key: grid.at(best, (key,)) for axis in grid.axes() for key in axis if key not in followers(grid, axis)}
+
+
+def followers(grid: Grid, axis: tuple[str, ...]) -> set[str]:
+    """The options of an axis that change when another one is changed, since the model's YAML ties them."""
+    found: set[str] = set()
+    for key in axis if len(axis) > 1 else ():
+        try:
+            composed = compose.leaves(compose.compose([*_choices(grid), f"{key}={PROBE}"]))
+        except compose.NOT_COMPOSED:  # then every option is named, which is right if longer
+            return set()
+        found |= {other for other in axis if other != key and composed.get(other) == PROBE}
+    return found
+
+
+def _choices(grid: Grid) -> list[str]:
+    return [f"{group}={name}" for group, name in grid.choices.items()]
+
+
+def best_yaml(grid: Grid) -> str:
+    """The best point as the lines of a file in configs/tuned."""
+    best, tree = grid.points[0], OmegaConf.create()
+    for key, value in chosen(grid).items():
+        OmegaConf.update(tree, key, value)
+    seeds = f"{len(best.scores)} seed{'s' if len(best.scores) > 1 else ''}"
+    lines = [
+        "# @package _global_",
+        f"# The best of {len(grid.points)} by {grid.score}: {best} ({seeds}). {grid.honesty}",
+    ]
+    return "\n".join(lines) + "\n" + OmegaConf.to_yaml(tree)
+
+
+def next_command(grid: Grid, runs_root: str = "runs") -> str:
+    """Three seeds of the best point, on all of the training data, beside the runs of the grid."""
+    options = chosen(grid) | {key: value for key, value in grid.others.items() if key != "task.hold_out"}
+    options |= {"runs_root": runs_root} if runs_root != "runs" else {}
+    words = [*_choices(grid), *(f"{key}={spell(value)}" for key, value in options.items())]
+    line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
+    return line if known(grid) else f"{line} (with the --config-dir of before)"
+
+
+def known(grid: Grid) -> bool:
+    """Are its choices in configs/?"""
+    try:
+        compose.compose(_choices(grid))
+    except compose.NOT_COMPOSED:
+        return False
+    return True

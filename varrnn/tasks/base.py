@@ -1,0 +1,103 @@
+"""What a task brings to the one training loop: its data, network, loss and metrics. The loop knows none of them.
+
+A task is an object with the attributes and methods of `Task`. Metrics are flat names with numbers; the names are the
+columns of log.csv and the keys of summary.json.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from varrnn.config import schema
+from varrnn.dropout import Dropout
+from varrnn.errors import UserError
+from varrnn.tasks.model import SequenceModel
+
+Numbers = dict[str, float]
+Tick = Callable[[int], None]  # told how many words are done
+
+
+def dropout_of(chosen: schema.Model, per_gate: bool) -> Dropout:
+    """The rates and sharing rules of a variant as the layers take them."""
+    rates = {name: getattr(chosen, name) for name in schema.RATES}
+    return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate)
+
+
+def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], chosen: str) -> None:
+    """A file that the chosen data do not read was meant for others: training on the wrong text helps nobody."""
+    for name in dict.fromkeys(name for names in sources.values() for name in names):
+        value = getattr(options, name)
+        if value is not None and name not in sources[chosen]:
+            takers = " or ".join(f"task={task}" for task, names in sources.items() if name in names)
+            raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {takers}")
+
+
+class Step(NamedTuple):
+    """One training step: what is minimised, what is shown (a mean, without penalties), and the state to carry on."""
+
+    objective: Tensor
+    measured: Tensor
+    state: Any
+
+
+class Earlier(NamedTuple):
+    """What earlier starts have done of an evaluation: with which code, and for how long."""
+
+    commits: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class Task(Protocol):
+    """What the training loop asks of a task; `model` is always the network that the task itself has made."""
+
+    name: str
+    sha256: str  # of the data
+    updates: int  # per epoch
+    score: str | None  # the validation metric that chooses the best epoch; lower is better; None: there is none
+    keeps_batches: bool  # does the record keep the loss of every update?
+
+    def model(self, config: schema.Config) -> SequenceModel:
+        """The network, initialised from config.seed, on the task's device."""
+
+    def words(self, update: int) -> int:
+        """How many words an update reads, for words per second."""
+
+    def loss(self, model: Any, epoch: int, update: int, state: Any, generator: torch.Generator | None) -> Step:
+        """The loss of one update, with masks drawn from the generator."""
+
+    def train_metrics(self, mean_measured: float) -> Numbers:
+        """The epoch's mean of `measured` in the task's own words."""
+
+    def epoch_metrics(self, model: Any, epoch: int) -> Numbers:
+        """What is measured at the end of every epoch. A metric that is due only now and then is left out elsewhere."""
+
+    def final_metrics(self, model: Any) -> Numbers:
+        """What is measured once, on the last and on the best epoch's parameters."""
+
+    def mc(self, model: Any, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any], Earlier]:
+        """MC dropout: metrics (`mc_samples` among them), and further entries of the summary.
+
+        May stop and go on through a file in `folder`, which knows what earlier starts have done.
+        """
+
+    def reference_metrics(self) -> Numbers:
+        """Yardsticks computed from the data alone."""
+
+    def headline(self, row: Numbers) -> str:
+        """An epoch in a few words."""
+
+
+def build(config: schema.Config, device: torch.device) -> Task:
+    """The task that the config describes, its data loaded."""
+    if isinstance(config.task, schema.LanguageModel):
+        from varrnn.tasks.language_model import LanguageModelTask
+
+        return LanguageModelTask.load(config.task, device)
+    if isinstance(config.task, schema.Sentiment):
+        from varrnn.tasks.sentiment import SentimentTask
+
+        return SentimentTask.load(config, device)
+    raise TypeError(f"no task for {type(config.task).__name__}")

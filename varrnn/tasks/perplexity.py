@@ -1,0 +1,155 @@
+"""MC dropout for language models: average the PROBABILITIES of many mask samples (eq. approx_predictive)."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from varrnn import rng
+from varrnn.tasks.evaluate import safe_exp, target_log_probabilities, window_steps
+from varrnn.tasks.model import ModelMasks, SequenceModel, join_masks
+from varrnn.training import checkpoint
+
+STATE = ("done", "position", "pass_rows", "log_sums", "fresh", "state", "curve", "partial_curve")
+GROUPS = 20  # sample i belongs to group i % GROUPS; leaving out one group at a time gives the standard error
+CURVE = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+
+@dataclass
+class MonteCarlo:
+    """Samples are rows of one batch; one pass reads the whole text with its rows' masks held fixed.
+
+    Only the target's log-probability is kept: per group and position the log of the summed probabilities, in float64,
+    so memory does not grow with the number of samples. `advance` does one window, and the whole state can be saved
+    between any two.
+    """
+
+    model: SequenceModel
+    text: Tensor  # (N,)
+    seed: int
+    word_dropout: bool
+    rows: int
+    memory_mb: int
+    done: int = 0  # samples of finished passes
+    position: int = 0  # in the pass under way
+    pass_rows: int = 0
+    log_sums: Tensor = field(init=False)  # (GROUPS, N - 1), log of summed probabilities of finished passes
+    fresh: Tensor = field(init=False)  # the same, of the pass under way
+    state: Any = None
+    curve: dict[int, float] = field(default_factory=dict)  # samples -> summed log of the mean probability
+    partial_curve: dict[int, Tensor] = field(default_factory=dict)
+    _masks: ModelMasks | None = None
+
+    def __post_init__(self) -> None:
+        shape = (GROUPS, len(self.text) - 1)
+        self.log_sums = torch.full(shape, -math.inf, dtype=torch.float64, device=self.text.device)
+        self.fresh = self.log_sums.clone()
+
+    @torch.no_grad()
+    def advance(self, samples: int) -> int:
+        """One window of the pass under way, or of the next up to `samples` in all; returns its samples x words."""
+        if self.position == 0:
+            self.pass_rows = min(self.rows, samples - self.done)
+            reached = (k for k in CURVE if self.done < k <= self.done + self.pass_rows)
+            self.partial_curve = {k: self.fresh.new_zeros(()) for k in reached}  # read at the end of the pass
+            self._masks = None
+        steps = window_steps(self.pass_rows, self.model.output.out_features, self.memory_mb)
+        words = self.text[self.position : self.position + steps + 1].unsqueeze(1).expand(-1, self.pass_rows)
+        read, self.state = self.model.hidden(words[:-1], self.state, self._window_masks(len(words) - 1))
+        self._add(target_log_probabilities(self.model, read, words[1:]))
+        self.position += len(words) - 1
+        if self.position == len(self.text) - 1:
+            self._finish_pass()
+        return (len(words) - 1) * words.shape[1]
+
+    def _window_masks(self, steps: int) -> ModelMasks:
+        """Drawn once per pass; variants that draw at every step get new masks for each window instead."""
+        if self._masks is None or self.model.dropout.per_step:
+            samples = range(self.done, self.done + self.pass_rows)
+            self._masks = sample_rows(self.model, samples, self.seed, self.word_dropout, self.position, steps)
+        return self._masks
+
+    def _add(self, log_p: Tensor) -> None:
+        """Account for a window's log-probabilities (W, rows)."""
+        here = slice(self.position, self.position + len(log_p))
+        for group in range(GROUPS):
+            mine = log_p[:, (group - self.done) % GROUPS :: GROUPS]
+            if mine.shape[1]:
+                self.fresh[group, here] = mine.logsumexp(1)
+        if self.partial_curve:
+            before = self.log_sums[:, here].logsumexp(0)  # (W,)
+            summed = torch.logaddexp(before.unsqueeze(1), log_p.logcumsumexp(1))  # (W, rows)
+            for samples in self.partial_curve:
+                column = summed[:, samples - self.done - 1]
+                self.partial_curve[samples] += column.sum() - len(column) * math.log(samples)
+
+    def _finish_pass(self) -> None:
+        self.log_sums = torch.logaddexp(self.log_sums, self.fresh)
+        self.curve |= {samples: float(value) for samples, value in self.partial_curve.items()}
+        self.done += self.pass_rows
+        self.restart_pass()
+
+    def restart_pass(self) -> None:
+        """Forget the pass under way; finished ones stay."""
+        self.fresh.fill_(-math.inf)
+        self.position, self.state, self._masks = 0, None, None
+
+    @property
+    def progress(self) -> int:
+        """Samples x words of the pass under way."""
+        return self.position * self.pass_rows
+
+    def result(self) -> tuple[float, float]:
+        """Perplexity of the averaged probabilities over the finished passes, and its standard error (jackknife)."""
+        positions = self.log_sums.shape[1]
+        mean = float(self.log_sums.logsumexp(0).sum()) / positions - math.log(self.done)
+        sizes = [len(range(group, self.done, GROUPS)) for group in range(GROUPS)]
+        used = [group for group in range(GROUPS) if sizes[group]]
+        if len(used) < 2:
+            return safe_exp(-mean), math.nan
+        left_out = []
+        for group in used:
+            others = [other for other in used if other != group]
+            rest = self.log_sums[others].logsumexp(0).sum() / positions
+            left_out.append(float(rest) - math.log(self.done - sizes[group]))
+        centre = sum(left_out) / len(left_out)
+        variance = (len(used) - 1) / len(used) * sum((x - centre) ** 2 for x in left_out)
+        return safe_exp(-mean), safe_exp(-mean) * math.sqrt(variance)
+
+    def curve_ppl(self) -> dict[str, list[float]]:
+        """Perplexity against the number of samples: 1, 2, 5, ..."""
+        samples = sorted(self.curve)
+        positions = self.log_sums.shape[1]
+        return {"samples": list(samples), "ppl": [safe_exp(-self.curve[k] / positions) for k in samples]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a later start needs, masks excepted: they are drawn again from their seeds."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        for name in STATE:
+            setattr(self, name, checkpoint.moved(state[name], self.text.device))
+
+
+def room(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
+    """Samples side by side, and megabytes for their logits: what was asked for, or (0) what suits the device."""
+    usual = {"cuda": (1000, 1024)}.get(device.type, (100, 256))
+    memory_mb = memory_mb or usual[1]
+    return rows or max(1, min(usual[0], memory_mb * 2**20 // (4 * num_words))), memory_mb
+
+
+def sample_rows(
+    model: SequenceModel, samples: range, seed: int, word_dropout: bool, position: int, steps: int
+) -> ModelMasks:
+    """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in.
+
+    They hold for the whole text. A variant that draws at every step gets those of one window, `steps` from `position`,
+    so there they depend on where windows begin.
+    """
+    window, drawn = (position, steps) if model.dropout.per_step else (0, None)
+    device = model.output.weight.device
+    draws = (rng.generator(device, rng.MONTE_CARLO, seed, i, window) for i in samples)
+    return join_masks([model.sample_text_masks(1, word_dropout, drawn, draw) for draw in draws])

@@ -1,0 +1,1 @@
+"""One run: fit, checkpoint, evaluate, summary."""

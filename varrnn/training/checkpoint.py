@@ -1,0 +1,117 @@
+"""A run's folder: written atomically, locked against a second start, refused when the config has changed."""
+
+import errno
+import fcntl
+import hashlib
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from varrnn import fileio
+from varrnn.config.schema import OTHER_FOLDER
+from varrnn.errors import UserError
+from varrnn.training.device import of_the_device
+
+FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
+AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a text file in one step."""
+    with fileio.replacing(file, OTHER_FOLDER) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def save(state: dict[str, Any], file: Path) -> None:
+    """Replace a checkpoint in one step, so that a kill at any moment leaves the old or the new one."""
+    with fileio.replacing(file, OTHER_FOLDER) as temporary:
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:
+            if of_the_device(error):
+                raise
+            said = next(iter(str(error).splitlines()), "nothing")
+            raise OSError(errno.ENOSPC if re.search(FULL, said) else None, f"torch says: {said}") from error
+
+
+def load(file: Path) -> dict[str, Any]:
+    """Read a checkpoint, into the CPU's memory: a GPU may have none left. Nothing in it is ever executed."""
+    if not file.is_file():
+        raise UserError(f"{file}: is missing; {AGAIN}")
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        if of_the_device(error):
+            raise
+        raise damaged(file, error) from error
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """The same tree with its tensors on the device."""
+    if isinstance(value, dict):
+        return {key: moved(entry, device) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(moved(entry, device) for entry in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def into(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
+    """Put a checkpoint's parameters into the model."""
+    with readable(file):
+        model.load_state_dict(saved["model"])
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """A file that can be loaded may still hold something else."""
+    try:
+        yield
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if of_the_device(error):
+            raise
+        raise damaged(file, error) from error
+
+
+def damaged(file: Path, error: Exception) -> UserError:
+    hint = "remove it to sample again" if file.name.startswith("mc") else AGAIN
+    return UserError(f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); {hint}")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep two starts on one folder apart. The lock is the kernel's: it frees itself when the process dies."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("w")
+    except OSError as error:
+        raise fileio.unwritable(folder, error, OTHER_FOLDER) from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder}: another process is running here; wait for it, or choose run_dir=") from error
+        yield
+
+
+def refuse_changes(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    """A folder belongs to one config: show what differs instead of mixing two runs."""
+    lines = [
+        f"  {key}: {saved.get(key)} there, {asked.get(key)} asked for"
+        for key in sorted(saved.keys() | asked.keys())
+        if saved.get(key) != asked.get(key)
+    ]
+    if lines:
+        raise UserError("\n".join([f"{folder} holds a run with another config:", *lines, "choose another run_dir="]))
+
+
+def fingerprint(model: torch.nn.Module) -> str:
+    """A hash of all parameters: which trained model a saved evaluation belongs to."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

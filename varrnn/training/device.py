@@ -1,0 +1,68 @@
+"""Where a run computes, and what to do when it does not fit there."""
+
+import re
+
+import torch
+
+from varrnn.config.schema import Config, LanguageModel
+from varrnn.errors import UserError
+
+
+def choose_device(config: Config) -> torch.device:
+    """As the config says, with its number of CPU threads; `auto` takes the GPU where there is one."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    return device_named(config.device)
+
+
+def device_named(name: str) -> torch.device:
+    """The device; refused where torch does not have it."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UserError(f"device={name}: allowed are auto, cpu, cuda and cuda:N")
+    device, gpus = torch.device(name), torch.cuda.device_count()
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
+    if (device.index or 0) >= gpus and device.type == "cuda":
+        raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, counted from cuda:0")
+    if device.type == "cuda" and not runs_on(torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()):
+        raise UserError(
+            f"device={name}: this build of torch has no code for the {torch.cuda.get_device_name(device)}; install one "
+            "that has (README, Two commands), or set device=cpu"
+        )
+    return device
+
+
+def runs_on(gpu: tuple[int, int], builds: list[str]) -> bool:
+    """Is a GPU of this compute capability served by "sm_80" (its own major version) or "compute_90" (this or older)?
+
+    Builds of other kinds (AMD's "gfx90a") are not judged.
+    """
+    known = [found for build in builds if (found := re.fullmatch(r"(sm|compute)_(\d+)\w*", build))]
+    for kind, number in (found.groups() for found in known):
+        made_for = divmod(int(number), 10)
+        if made_for <= gpu and (kind == "compute" or made_for[0] == gpu[0]):
+            return True
+    return not known
+
+
+def out_of_memory(error: Exception) -> bool:
+    """A GPU's allocator says so in an exception of its own; a CPU's, a full GPU's driver and its libraries in words."""
+    words = ("allocate memory", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
+
+
+def of_the_device(error: Exception) -> bool:
+    """Whether the device has failed, rather than what it was given."""
+    return out_of_memory(error) or isinstance(error, getattr(torch, "AcceleratorError", ()))
+
+
+def too_large(config: Config) -> str:
+    """What to lower."""
+    size, task = config.size, config.task
+    sampling = " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if isinstance(task, LanguageModel) else ""
+    return (
+        f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps}"
+        f"{sampling}; lower one of them, what is done is kept"
+    )

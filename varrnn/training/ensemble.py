@@ -1,0 +1,174 @@
+"""Model averaging (section 5.1): the PROBABILITIES of every next word, averaged over models and their mask samples."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from varrnn.config import compose
+from varrnn.config.schema import CHOICES, Config, LanguageModel
+from varrnn.errors import UserError
+from varrnn.tasks import base
+from varrnn.tasks.evaluate import log_probabilities, safe_exp
+from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
+from varrnn.training import checkpoint
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
+from varrnn.training.device import choose_device
+from varrnn.training.progress import Bar
+from varrnn.training.signals import Interrupts
+from varrnn.version import SCHEMA
+
+MIXED = "mixed"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trained model: deterministic (the dropout approximation), or averaged over mask samples first."""
+
+    folder: Path
+    config: Config
+    summary: dict[str, Any]
+    mc: bool
+
+
+@dataclass
+class Average:
+    """A running mean of probabilities, one number per predicted word, however many models are added."""
+
+    log_sum: Tensor | None = None  # (N - 1,), float64
+    members: int = 0
+
+    def add(self, log_p: Tensor) -> float:
+        """One more model with equal weight; returns the perplexity of the average so far."""
+        self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
+        self.members += 1
+        return safe_exp(math.log(self.members) - float(self.log_sum.mean()))
+
+
+def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
+    """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
+    config = compose.load_run(folder, overrides)
+    summary = run_summary.finished(folder)
+    if not isinstance(config.task, LanguageModel):
+        raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
+    if mc and config.model.drops and not config.mc.samples:
+        raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); say how many samples: mc.samples=1000")
+    return Member(folder, config, summary, mc and config.model.drops)
+
+
+def average(members: Sequence[Member]) -> dict[str, Any]:
+    """The record of an ensemble. One model is in memory at a time."""
+    check(members)
+    run_summary.code()  # asked now: see results.commit
+    first = members[0].config
+    device = choose_device(first)
+    task = base.build(first, device)
+    assert isinstance(task, LanguageModelTask)
+    if task.sha256 != members[0].summary["data"]["sha256"]:
+        raise UserError(f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256)")
+    total, curve, alone, samples = Average(), [], [], []
+    commits = [commit for one in members for commit in one.summary["commits"]]
+    how = "stopped; samples that are done are kept, the same command goes on"
+    with Interrupts() as interrupts, Bar(interrupts, first.progress, first.train.checkpoint_minutes, how) as bar:
+        for one in members:
+            log_p, count, sampled_by = test_log_probabilities(one, task, device, bar)
+            alone.append(safe_exp(-float(log_p.mean())))
+            curve.append(total.add(log_p))
+            samples.append(count)
+            commits += sampled_by
+            bar.line(f"{total.members:3d} of {len(members)}: test ppl {alone[-1]:.3f} alone, {curve[-1]:.3f} together")
+    return record(members, task, device, commits) | {
+        "mc_samples": min(samples),
+        "member_samples": samples,
+        "metrics": {"test_ppl": curve[-1]},
+        "member_test_ppl": alone,
+        "curve": {"members": list(range(1, len(members) + 1)), "test_ppl": curve},
+    }
+
+
+def check(members: Sequence[Member]) -> None:
+    """Averaging needs at least one model, each once, and one text with one vocabulary."""
+    if not members:
+        raise UserError("no runs given: python scripts/ensemble.py RUN_DIR RUN_DIR ...")
+    folders = [one.folder.resolve() for one in members]
+    for one, folder in zip(members, folders):
+        if folders.count(folder) > 1:
+            raise UserError(f"{one.folder}: given twice; a model counts once")
+    for one in members:
+        if one.summary["data"] != members[0].summary["data"]:
+            raise UserError(
+                f"{one.folder} was trained on other data ({one.summary['data']['name']}) than {members[0].folder} "
+                f"({members[0].summary['data']['name']}); only models of one text can be averaged"
+            )
+
+
+@torch.no_grad()
+def test_log_probabilities(
+    one: Member, task: LanguageModelTask, device: torch.device, bar: Bar
+) -> tuple[Tensor, int, list[str]]:
+    """log p of every word of the test text under one model (N - 1,), its samples (0: none), and their code."""
+    model = task.model(one.config)
+    training_run.load_reported(model, one.config, one.folder)
+    model.eval()
+    if not one.mc:
+        return torch.cat([log_p.squeeze(1) for log_p in read(model, task)]), 0, []
+    with checkpoint.locked(one.folder):
+        saved = sampled(one, model, task, bar)
+    log_p = saved["log_sums"].to(device).logsumexp(0) - math.log(saved["done"])
+    return log_p, saved["done"], saved["commits"]
+
+
+def read(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
+    """The test text as a single stream."""
+    return log_probabilities(model, task.test.unsqueeze(1), TEST_STEPS)
+
+
+def sampled(one: Member, model: Any, task: LanguageModelTask, bar: Bar) -> dict[str, Any]:
+    """The run's file of samples, with at least as many samples as asked for: what its own MC evaluation left counts."""
+    task.mc(model, one.config, one.folder, bar)
+    return checkpoint.load(one.folder / samples_file(one.config))
+
+
+def record(
+    members: Sequence[Member], task: LanguageModelTask, device: torch.device, commits: Sequence[str]
+) -> dict[str, Any]:
+    """Which models, on what, with which code: that of their training, of their samples and of this average."""
+    chosen = [compose.choices(one.config) for one in members]
+    return {
+        "schema": SCHEMA,
+        "kind": "ensemble",
+        "choices": {group: _common([one[group] for one in chosen]) for group in CHOICES},
+        "diff": _common([one.summary["diff"] for one in members]),
+        "members": len(members),
+        "member_seeds": [one.config.seed for one in members],
+        "mc": all(one.mc for one in members),
+        "member_mc": [one.mc for one in members],
+        "mc_word_dropout": any(one.mc and one.config.mc.word_dropout for one in members),
+        "data": {"name": task.name, "sha256": task.sha256},
+        "commit": run_summary.commit()[0],
+        **run_summary.worked_on([*commits, run_summary.code()]),
+        "versions": run_summary.versions(),
+        "hardware": run_summary.hardware(device),
+    }
+
+
+def file_name(record: dict[str, Any]) -> str:
+    """`ptb_large_naive_lstm_paper_10`, then `mc` where every member was sampled or `part_mc` where some were.
+
+    What all members have beyond their defaults follows, and their seeds: so ensembles of other models are other files.
+    """
+    sampled = ["mc"] if record["mc"] else ["part_mc"] if any(record["member_mc"]) else []
+    words = ["word_dropout"] if record["mc_word_dropout"] else []
+    differs = MIXED if record["diff"] == MIXED else compose.named(record["diff"])
+    seeds = f"seeds={','.join(map(str, record['member_seeds']))}"
+    chosen = [*(record["choices"][group] for group in CHOICES), str(record["members"])]
+    return compose.as_file_name("_".join(filter(None, [*chosen, *sampled, *words, differs, seeds])))
+
+
+def _common(values: Sequence[Any]) -> Any:
+    return values[0] if all(value == values[0] for value in values) else MIXED

@@ -1,0 +1,131 @@
+"""How the parameters move: the authors' SGD, Adam, and the learning-rate schedule."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from varrnn.config import schema
+from varrnn.stack import RecurrentLayers
+
+
+def learning_rate(optim: schema.Optim, epoch: int) -> float:
+    """The rate of an epoch (from 1): divided by `decay` at the end of every epoch k > max_epoch, strictly."""
+    if optim.schedule == "constant":
+        return optim.lr
+    return optim.lr * optim.decay ** -max(0, epoch - (optim.max_epoch + 1))
+
+
+class SGD:
+    """Plain SGD with one global norm over all parameters, and weight decay on its own after the step.
+
+    Differs: weight decay multiplies every parameter by (1 - weight_decay) after the clipped step, whatever the learning
+    rate is: the rule of the authors' code. The paper only says that weight decay was tuned; torch's own rule differs.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], clip: float, weight_decay: float) -> None:
+        self.parameters: list[Tensor] = list(parameters)
+        self.clip, self.weight_decay = clip, weight_decay
+
+    @torch.no_grad()
+    def step(self, lr: float) -> Tensor:
+        """Move, forget the gradients, and return the gradient's norm before clipping, still on its device."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        scale = norm.new_full((), lr)
+        if self.clip:
+            scale = scale * torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm))
+        moved = [p for p in self.parameters if p.grad is not None]
+        if scale.device.type == "cpu":
+            torch._foreach_sub_(moved, gradients, alpha=float(scale))
+        else:  # a number would have to come from the device first
+            torch._foreach_mul_(gradients, scale)
+            torch._foreach_sub_(moved, gradients)
+        if self.weight_decay:
+            torch._foreach_mul_(self.parameters, 1.0 - self.weight_decay)
+        for parameter in self.parameters:
+            parameter.grad = None
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain SGD remembers nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class Penalty(NamedTuple):
+    """factor * sum w^2 over the given rows of one parameter."""
+
+    parameter: nn.Parameter
+    rows: slice
+    factor: float
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) on the loss plus weight_decay * sum w^2: L2 inside the loss, not AdamW.
+
+    Every row of the embedding moves at every step, also of words that the batch does not hold: penalty and momentum
+    are dense, as in the authors' code.
+    Differs: epsilon is added after the bias correction, as published; in the authors' Keras before it.
+    """
+
+    def __init__(self, model: nn.Module, clip: float, weight_decay: float, decay_rule: str = "all") -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.clip = clip
+        self.penalties = one_gate(model, weight_decay) if decay_rule == "one_gate" else []
+        apart = {id(penalty.parameter) for penalty in self.penalties}
+        groups = [
+            {"params": [p for p in self.parameters if id(p) not in apart], "weight_decay": 2.0 * weight_decay},
+            {"params": [p for p in self.parameters if id(p) in apart], "weight_decay": 0.0},
+        ]
+        self.adam = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> Tensor:
+        """Move, forget the gradients, and return the norm of the loss's gradient, penalty excluded."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.clip:
+            torch._foreach_mul_(gradients, torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm)))
+        for parameter, rows, factor in self.penalties:
+            assert parameter.grad is not None
+            parameter.grad[rows].add_(parameter[rows], alpha=2.0 * factor)
+        for group in self.adam.param_groups:
+            group["lr"] = lr
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both moments and the number of steps."""
+        return self.adam.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self.adam.load_state_dict(state)
+
+
+def one_gate(model: nn.Module, weight_decay: float) -> list[Penalty]:
+    """The fault of the authors' Keras fork: of the recurrent layers only the last gate is penalised, once per gate.
+
+    One regulariser object is pointed at each gate in turn and keeps the last: 4 lambda on W_o, U_o and b_o of an LSTM,
+    3 lambda on the candidate's of a GRU; both are last in torch's order too.
+    """
+    found = []
+    for layers in (module for module in model.modules() if isinstance(module, RecurrentLayers)):
+        rows = slice((layers.cell.gates - 1) * layers.hidden_size, None)
+        for parameter in layers.parameters():
+            if parameter.requires_grad:
+                found.append(Penalty(parameter, rows, layers.cell.gates * weight_decay))
+    return found
+
+
+def build(config: schema.Config, model: nn.Module) -> SGD | Adam:
+    """The optimiser that the config names."""
+    optim = config.optim
+    if optim.method == "adam":
+        return Adam(model, optim.clip, optim.weight_decay, optim.decay_rule)
+    return SGD(model.parameters(), optim.clip, optim.weight_decay)
