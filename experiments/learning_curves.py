@@ -8,6 +8,7 @@ from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.figures import band, empty, figure, finish, reference
+from varrnn.reproduction.grids import best_on_validation
 from varrnn.reproduction.published import YARDSTICKS
 from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 
@@ -16,7 +17,7 @@ ORDER = sorted(RUNS, key=lambda model: VARIANTS[model].order)
 
 
 def draw(records: Records, folder: Path) -> list[Path]:
-    groups = {model: records.chosen(RUNS[model]) for model in ORDER}
+    groups = {model: best_on_validation(records, RUNS[model]) for model in ORDER}
     with figure(folder, "learning_curves", panels=2, height=3.4) as (panels, files):
         epochs_panel(panels[0], groups)
         samples_panel(panels[1], groups)

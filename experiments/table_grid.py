@@ -6,6 +6,7 @@ from varrnn.config.schema import RATES
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.grids import best_on_validation
 from varrnn.reproduction.runs import language_model, small_grid
 from varrnn.reproduction.tables import DASH, Table, mean_sd, seeds_cell
 
@@ -19,7 +20,7 @@ def table(records: Records) -> Table:
     rows = []
     for model in small_grid():
         run = language_model("small", model)
-        chosen = records.chosen(run)
+        chosen = best_on_validation(records, run)
         for point, group in records.grid(run).items():
             mark = "**" if group == chosen else ""
             cells = [f"{dict(point)[name]:g}" if name in dict(point) else DASH for name in RATES]

@@ -5,6 +5,7 @@ from pathlib import Path
 from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reproduction.grids import best_on_validation, grid_coverage
 from varrnn.reproduction.published import YARDSTICKS
 from varrnn.reproduction.runs import TABLE1_MODELS, Run, language_model
 from varrnn.reproduction.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
@@ -26,7 +27,7 @@ def rates_cell(group: Group) -> str:
 
 def grid_cell(records: Records, model: str) -> str:
     """ "1 of 4": how many points of the planned grid have a record to choose from."""
-    done, planned = records.tried(model)
+    done, planned = grid_coverage(records, model)
     return f"{done} of {planned}" if planned else DASH
 
 
@@ -40,11 +41,15 @@ def row_cells(label: str, group: Group, grid: str = DASH) -> list[str]:
 
 def table(records: Records) -> Table:
     rows = [
-        row_cells(VARIANTS[model].label, records.chosen(language_model("small", model)), grid_cell(records, model))
+        row_cells(
+            VARIANTS[model].label,
+            best_on_validation(records, language_model("small", model)),
+            grid_cell(records, model),
+        )
         for model in TABLE1_MODELS
     ]
     for run in LONG:
-        rows.append(row_cells(f"{VARIANTS[run[1].split('=')[1]].label}, long", records.chosen(run)))
+        rows.append(row_cells(f"{VARIANTS[run[1].split('=')[1]].label}, long", best_on_validation(records, run)))
     for one in YARDSTICKS:
         rows.append([one.label, one.note, DASH, f"{one.valid:g}", DASH, f"{one.test:g}", *[DASH] * 5])
     return Table("small", "Size small, 200 units (ours; not in the paper)", COLUMNS, rows, NOTE)

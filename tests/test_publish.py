@@ -12,7 +12,7 @@ import synthetic_records as synthetic
 from varrnn.errors import UserError
 from varrnn.records.publish import KNOWN_DATA, publish
 from varrnn.records.store import load
-from varrnn.reproduction.runs import language_model, sentiment
+from varrnn.reproduction.runs import SEEDS, language_model, sentiment
 from varrnn.training import summary as run_summary
 
 ABSOLUTE = str(PurePosixPath("/", "home", "someone", "error.txt"))  # what must not be committed
@@ -64,7 +64,7 @@ def test_a_finished_run_becomes_a_record(publishing, summary, tmp_path) -> None:
     )
     assert path.stat().st_size < 20_000
     records = load(tmp_path / "records")
-    assert records.group(RUN).mean("test_ppl") == 93.0 and records.missing(RUN) == (1, 3)
+    assert records.group(RUN).mean("test_ppl") == 93.0 and records.missing(RUN, SEEDS) == (1, 3)
     assert publishing(summary).read_bytes() == path.read_bytes()
 
 

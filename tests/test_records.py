@@ -8,7 +8,8 @@ from varrnn.config.identity import identify
 from varrnn.errors import UserError
 from varrnn.records.store import load
 from varrnn.reproduction.claims import CLAIMS
-from varrnn.reproduction.runs import command, commands, language_model
+from varrnn.reproduction.grids import best_on_validation
+from varrnn.reproduction.runs import SEEDS, command, commands, language_model
 from varrnn.reproduction.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
 from varrnn.sweeps import ranking
 
@@ -33,9 +34,9 @@ def test_a_shorter_run_is_still_missing(records_of) -> None:
     run = BY_ID["C26"].needs["naive"]
     lengths = {1: 40, 2: 100, 3: 120}
     records = records_of([synthetic.sentiment_run(run, seed, epochs) for seed, epochs in lengths.items()])
-    assert len(records.group(run)) == 3 and records.missing(run) == (1,)
+    assert len(records.group(run)) == 3 and records.missing(run, SEEDS) == (1,)
     unstable = synthetic.sentiment_run(run, 1, 40) | {"status": "unstable"}
-    assert records_of([unstable]).missing(run) == ()  # the others are still there
+    assert records_of([unstable]).missing(run, SEEDS) == ()  # the others are still there
 
 
 def test_what_a_sweep_left_beside_its_runs_is_no_record(tmp_path) -> None:
@@ -48,21 +49,21 @@ def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)}
     levels = {0.15: (104.0, 90.0), 0.25: (101.0, 97.0), 0.35: (102.0, 91.0)}  # (valid, test)
     records = records_of([synthetic.language_run(runs[p], 1, *levels[p]) for p in runs])
-    assert records.chosen(language_model("small", "naive")).mean("test_ppl") == 97.0
+    assert best_on_validation(records, language_model("small", "naive")).mean("test_ppl") == 97.0
 
 
 def test_only_points_of_the_plan_are_chosen(records_of) -> None:
     """Whoever publishes one more run does not change a row that says how much of its grid is there."""
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.3)}
     records = records_of([synthetic.language_run(run, 1, 110.0 - 100 * p, 95.0) for p, run in runs.items()])
-    assert records.chosen(language_model("small", "naive")).records[0].rates[0] == ("p_W", 0.15)
+    assert best_on_validation(records, language_model("small", "naive")).records[0].rates[0] == ("p_W", 0.15)
 
 
 def test_rates_are_chosen_on_the_seeds_that_all_points_share(records_of) -> None:
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25)}
     levels = {(0.15, 1): 100.0, (0.15, 2): 110.0, (0.25, 1): 101.0}  # seed 2 is a hard one
     records = records_of([synthetic.language_run(runs[p], seed, v, v) for (p, seed), v in levels.items()])
-    chosen = records.chosen(language_model("small", "naive"))
+    chosen = best_on_validation(records, language_model("small", "naive"))
     assert chosen.by_seed("test_ppl") == {1: 100.0, 2: 110.0}
 
 
@@ -70,7 +71,7 @@ def test_points_without_a_common_seed_are_not_compared(records_of) -> None:
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.25, 0.35)}
     levels = {(0.15, 1): 100.0, (0.25, 1): 99.0, (0.35, 2): 90.0}
     records = records_of([synthetic.language_run(runs[p], seed, v, v) for (p, seed), v in levels.items()])
-    assert records.chosen(language_model("small", "naive")).mean("test_ppl") == 99.0
+    assert best_on_validation(records, language_model("small", "naive")).mean("test_ppl") == 99.0
 
 
 def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
@@ -91,7 +92,7 @@ def test_an_unstable_seed_that_finished_later_is_no_unstable_one(records_of) -> 
 def test_another_horizon_is_another_language_model(records_of) -> None:
     run = language_model("medium", "naive")
     records = records_of([synthetic.language_run((*run, "optim.epochs=5"), 1, 120.0, 118.0, epochs=5)])
-    assert len(records.group(run)) == 0 and records.missing(run) == (1, 2, 3)
+    assert len(records.group(run)) == 0 and records.missing(run, SEEDS) == (1, 2, 3)
 
 
 def test_commands_join_what_differs_in_one_place() -> None:

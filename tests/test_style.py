@@ -27,12 +27,8 @@ ROWS = (
 RANK = {package: number for number, row in enumerate(ROWS) for package in row}
 # These imports point up and are to be removed; nothing may be added here.
 KNOTS: set[tuple[str, str]] = {
-    ("varrnn.cli.help", "varrnn.sweeps.failures"),
-    ("varrnn.config.identity", "varrnn.reproduction.runs"),
-    ("varrnn.records.store", "varrnn.reproduction.runs"),
     ("varrnn.tasks.language_model", "varrnn.training.checkpoint"),
     ("varrnn.tasks.language_model", "varrnn.training.summary"),
-    ("varrnn.tasks.perplexity", "varrnn.training.checkpoint"),
 }
 # What makes tables, figures and verdicts of records knows nothing of networks.
 FROM_RECORDS = ("records", "reporting", "reproduction")

@@ -12,8 +12,9 @@ from small_runs import make_run, python
 
 from varrnn.config import compose
 from varrnn.config.compose import CONFIGS
+from varrnn.config.overrides import run_command
 from varrnn.errors import UserError
-from varrnn.sweeps import failures, heatmap, ranking
+from varrnn.sweeps import heatmap, ranking
 from varrnn.sweeps.unfinished import unfinished_runs
 
 
@@ -276,7 +277,7 @@ def test_the_next_command_can_be_pasted():
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = compose.compose([*words, "mc.samples=7", "runs_root=elsewhere", "threads=1", "device=cpu"])
-    assert compose.compose(shlex.split(failures.command(made))[2:]) == made
+    assert compose.compose(shlex.split(run_command(made))[2:]) == made
     for folder in ("my runs/one", "jürgen/lr=1", "true", "1e3", "null", "a~(b),'c'", "a\\b c\\", "\\'"):
         made = replace(compose.compose(words), run_dir=folder)
-        assert compose.compose(shlex.split(failures.command(made))[2:]) == made, folder
+        assert compose.compose(shlex.split(run_command(made))[2:]) == made, folder

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from varrnn.cli.errors import sentences
 from varrnn.config.compose import CONFIGS, compose, leaves
+from varrnn.config.overrides import format_override
 from varrnn.config.schema import RATES
-from varrnn.sweeps.failures import spell
 
 GROUPS = {
     "model": "the dropout variant, a row of Table 1",
@@ -54,7 +54,7 @@ def text(all_keys: bool = False) -> str:
     ]
     told, defaults = sentences(), leaves(compose([]))
     for key in told if all_keys else KEYS:
-        default = f"={spell(defaults[key])}" if key in defaults else ""
+        default = f"={format_override(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {told[key]}")
     return "\n".join(lines)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from varrnn.config.schema import HORIZON, RATES
-from varrnn.reproduction.runs import Run
 
 SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
+Run = tuple[str, ...]  # a run as run.py overrides, without the seed
 NO_PART_OF_A_RUN = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
 
 

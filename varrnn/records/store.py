@@ -15,14 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from varrnn.config.identity import Identity, identify, matches
+from varrnn.config.identity import Identity, Run, identify, matches
 from varrnn.config.schema import HORIZON, leaves
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.records import schema as record_schema
 from varrnn.records.schema import UNSTABLE
-from varrnn.records.selection import lowest
-from varrnn.reproduction.runs import SEEDS, Run, small_grid
 from varrnn.version import SCHEMA
 
 ROOT = PROJECT_ROOT
@@ -155,7 +153,7 @@ class Records:
         wanted = identify(run)
         return grouped(record for record in self.runs if matches(record.identity, wanted))
 
-    def missing(self, run: Run, seeds: Sequence[int] = SEEDS) -> tuple[int, ...]:
+    def missing(self, run: Run, seeds: Sequence[int]) -> tuple[int, ...]:
         """Seeds without a record, or with one of fewer epochs, which can go on; an unstable run counts as tried."""
         wanted = identify(run)
         tried = {record.seed for record in self.runs if matches(record.identity, wanted) and ended(record, wanted)}
@@ -169,18 +167,6 @@ class Records:
             if matches(record.identity, wanted, free=("model.p_",)):
                 found.setdefault(record.rates, []).append(record)
         return {key: grouped(records) for key, records in sorted(found.items())}
-
-    def tried(self, model: str) -> tuple[int, int]:
-        """How many points of a model's planned grid at size small have a record, and how many there are."""
-        planned = small_grid().get(model, [])
-        return sum(bool(self.group(run)) for run in planned), len(planned)
-
-    def chosen(self, run: Run) -> Group:
-        """The planned grid point with the lowest validation perplexity; the test text chooses nothing."""
-        planned = {identify(point).rates for point in small_grid().get(identify(run).choices["model"], [])}
-        points = {rates: group for rates, group in self.grid(run).items() if rates in planned or not planned}
-        best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
-        return Group() if best is None else points[best]
 
 
 def grouped(records: Iterable[Record]) -> Group:

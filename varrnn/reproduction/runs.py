@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-Run = tuple[str, ...]
+from varrnn.config.identity import Run
 
 SEEDS = (1, 2, 3)  # "each experiment was repeated 3 times with different random seeds"
 TABLE1_MODELS = ("none", "moon", "moon_emb", "naive", "variational_tied", "variational_untied")

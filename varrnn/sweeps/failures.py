@@ -1,26 +1,20 @@
 """Runs of a sweep that have failed: where, their last words, and the command that repeats them."""
 
 import json
-import re
 import shlex
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 
 from varrnn.config import compose
+from varrnn.config.overrides import run_command
 from varrnn.config.schema import Config
 from varrnn.errors import UserError
 from varrnn.training import checkpoint
 
 LAST_LINES = 5
-BEFORE_A_QUOTE = r"(\\*)('|$)"
-NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress")  # said elsewhere, or nothing that a run depends on
 
 
 @dataclass(frozen=True)
@@ -45,49 +39,7 @@ def failed(error: Exception, config: Config | None, overrides: Sequence[str]) ->
         text = traceback.format_exc()
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(folder / "error.txt", text)
-    return Failure(str(folder), text.splitlines()[-LAST_LINES:], command(config))
-
-
-def command(config: Config) -> str:
-    """The command that starts this one run again, or goes on with it."""
-    chosen = [f"{group}={name}" for group, name in compose.choices(config).items()]
-    try:
-        base, mine = compose.leaves(compose.compose(chosen)), compose.leaves(config)
-    except compose.NOT_COMPOSED:  # files outside configs/, which the run does not remember
-        return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
-    differs = [f"{key}={spell(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]]
-    words = [*chosen, *differs, f"seed={config.seed}"]
-    if config.runs_root != Config().runs_root:
-        words.append(f"runs_root={spell(config.runs_root)}")
-    if config.run_dir is not None:
-        words.append(f"run_dir={spell(config.run_dir)}")
-    return " ".join(["python run.py", *map(shlex.quote, words)])
-
-
-def spell(value: Any) -> str:
-    """A value in Hydra's grammar."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and not _means_itself(value):
-        return f"'{re.sub(BEFORE_A_QUOTE, _escaped, value)}'"
-    return str(value)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """Backslashes count in front of a quote only, the closing one included."""
-    return 2 * found[1] + ("\\'" if found[2] else "")
-
-
-def _means_itself(word: str) -> bool:
-    """Without quotes `a=b` and letters beyond a to z are no value, and `true` and `1e3` are no text."""
-    try:
-        return (
-            re.search(r"[\s$]", word) is None and OverridesParser.create().parse_override(f"x={word}").value() == word
-        )
-    except HydraException:
-        return False
+    return Failure(str(folder), text.splitlines()[-LAST_LINES:], run_command(config))
 
 
 def noted(folder: Path) -> list[Failure]:

@@ -13,13 +13,13 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from varrnn.config import compose
+from varrnn.config.overrides import format_override
 from varrnn.config.schema import RATES
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.records.selection import shared_seeds
 from varrnn.records.store import json_files
 from varrnn.reproduction.tables import Table
-from varrnn.sweeps.failures import spell
 
 GRID = (*(f"model.{name}" for name in RATES), "optim.weight_decay")
 SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
@@ -220,7 +220,7 @@ def next_command(grid: Grid, runs_root: str = "runs") -> str:
     """Three seeds of the best point, on all of the training data, beside the runs of the grid."""
     options = chosen(grid) | {key: value for key, value in grid.others.items() if key != "task.hold_out"}
     options |= {"runs_root": runs_root} if runs_root != "runs" else {}
-    words = [*_choices(grid), *(f"{key}={spell(value)}" for key, value in options.items())]
+    words = [*_choices(grid), *(f"{key}={format_override(value)}" for key, value in options.items())]
     line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
     return line if known(grid) else f"{line} (with the --config-dir of before)"
 

@@ -9,8 +9,9 @@ from typing import Any
 from yaml import YAMLError
 
 from varrnn.config import compose
+from varrnn.config.overrides import run_command
 from varrnn.records.schema import UNSTABLE
-from varrnn.sweeps.failures import LAST_LINES, Failure, command
+from varrnn.sweeps.failures import LAST_LINES, Failure
 from varrnn.training import summary as run_summary
 
 SHOWN = ("valid_ppl", "valid_rmse_mc", "valid_rmse", "train_loss")  # of the last epoch: the first that it has
@@ -33,7 +34,7 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
             ended = run_summary.read(run)
             if run_summary.is_finished(ended):
                 continue
-            lines, again = last_lines(run), command(compose.load_run(run))
+            lines, again = last_lines(run), run_command(compose.load_run(run))
         except (*compose.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
             ended, lines, again = None, str(error).splitlines()[:1], "the same command as before"
         found.append(Unfinished(_status(run, ended), Failure(str(run), lines, again)))

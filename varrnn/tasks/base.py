@@ -35,6 +35,15 @@ def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], ch
             raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {takers}")
 
 
+def to_device(value: Any, device: torch.device) -> Any:
+    """The same tree with its tensors on the device."""
+    if isinstance(value, dict):
+        return {key: to_device(entry, device) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(to_device(entry, device) for entry in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
 class Step(NamedTuple):
     """One training step: what is minimised, what is shown (a mean, without penalties), and the state to carry on."""
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
+from varrnn.tasks.base import to_device
 from varrnn.tasks.evaluate import safe_exp, target_log_probabilities, window_steps
 from varrnn.tasks.model import ModelMasks, SequenceModel, join_masks
-from varrnn.training import checkpoint
 
 STATE = ("done", "position", "pass_rows", "log_sums", "fresh", "state", "curve", "partial_curve")
 GROUPS = 20  # sample i belongs to group i % GROUPS; leaving out one group at a time gives the standard error
@@ -131,7 +131,7 @@ class MonteCarlo:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         for name in STATE:
-            setattr(self, name, checkpoint.moved(state[name], self.text.device))
+            setattr(self, name, to_device(state[name], self.text.device))
 
 
 def room(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:

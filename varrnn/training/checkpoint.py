@@ -51,15 +51,6 @@ def load(file: Path) -> dict[str, Any]:
         raise damaged(file, error) from error
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """The same tree with its tensors on the device."""
-    if isinstance(value, dict):
-        return {key: moved(entry, device) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(moved(entry, device) for entry in value)
-    return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
 def into(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
     """Put a checkpoint's parameters into the model."""
     with readable(file):

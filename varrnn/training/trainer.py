@@ -11,7 +11,7 @@ from torch import Tensor
 from varrnn import rng
 from varrnn.config import schema
 from varrnn.errors import UserError
-from varrnn.tasks.base import Step, Task
+from varrnn.tasks.base import Step, Task, to_device
 from varrnn.tasks.model import SequenceModel
 from varrnn.training import checkpoint, optim
 from varrnn.training import summary as run_summary
@@ -200,7 +200,7 @@ class Trainer:
             return
         saved = checkpoint.load(file)
         with checkpoint.readable(file):
-            data, place, progress = saved["data"], saved["place"], checkpoint.moved(saved["progress"], self.device)
+            data, place, progress = saved["data"], saved["place"], to_device(saved["progress"], self.device)
         if data != self.task.sha256:
             raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
         checkpoint.into(self.model, saved, file)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from varrnn.records.store import Group, Records
+from varrnn.reproduction.grids import best_on_validation, grid_coverage
 from varrnn.reproduction.runs import SEEDS, Run, commands
 from varrnn.reproduction.statistics import unlearned
 
@@ -102,7 +103,9 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
     assert claim.rule is not None, claim.id
     groups = {role: records.group(run) for role, run in claim.needs.items()}
     unstable = sum(group.unstable for group in groups.values())
-    missing = [(run, records.missing(run) or SEEDS) for role, run in claim.needs.items() if not groups[role].records]
+    missing = [
+        (run, records.missing(run, SEEDS) or SEEDS) for role, run in claim.needs.items() if not groups[role].records
+    ]
     if missing:
         return Verdict(NOT_RUN, unstable=unstable, commands=tuple(commands(missing)))
     tried, groups = groups, _with_mc(claim, groups)
@@ -139,7 +142,7 @@ def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]
     wanted = []
     for role, run in claim.needs.items():
         unsampled = set(records.group(run).seeds()) - set(used[role].seeds())
-        wanted.append((run, tuple(sorted({*records.missing(run), *unsampled}))))
+        wanted.append((run, tuple(sorted({*records.missing(run, SEEDS), *unsampled}))))
     return _commands(claim, ((run, seeds) for run, seeds in wanted if seeds))
 
 
@@ -189,7 +192,7 @@ def _small(claim: Claim, records: Records) -> str:
 def _grids(claim: Claim, records: Records) -> str:
     """Which models had fewer rates to choose from than planned: "; grid of naive: 1 of 3"."""
     models = dict.fromkeys(word.split("=")[1] for run in claim.needs.values() for word in run if "model=" in word)
-    tried = {model: records.tried(model) for model in models}
+    tried = {model: grid_coverage(records, model) for model in models}
     left = [f"{model}: {done} of {planned}" for model, (done, planned) in tried.items() if done < planned]
     return f"; grid of {', '.join(left)}" if left else ""
 
@@ -197,8 +200,8 @@ def _grids(claim: Claim, records: Records) -> str:
 def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
     """Every role at its own best rates, or all at those of one role: then nothing but the role differs."""
     if not claim.rates_of:
-        return {role: records.chosen(_at_small(run)) for role, run in claim.needs.items()}
-    chosen = records.chosen(_at_small(claim.needs[claim.rates_of]))
+        return {role: best_on_validation(records, _at_small(run)) for role, run in claim.needs.items()}
+    chosen = best_on_validation(records, _at_small(claim.needs[claim.rates_of]))
     point = chosen.records[0].rates if chosen.records else ()
     return {role: records.grid(_at_small(run)).get(point, Group()) for role, run in claim.needs.items()}
 

@@ -1,0 +1,58 @@
+"""Overrides in Hydra's grammar, and the command that starts a given run."""
+
+import re
+import shlex
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from varrnn.config import compose
+from varrnn.config.schema import Config
+
+BEFORE_A_QUOTE = r"(\\*)('|$)"
+NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress")  # said elsewhere, or nothing that a run depends on
+
+
+def run_command(config: Config) -> str:
+    """The command that starts this run again, or resumes it."""
+    chosen = [f"{group}={name}" for group, name in compose.choices(config).items()]
+    try:
+        base, mine = compose.leaves(compose.compose(chosen)), compose.leaves(config)
+    except compose.NOT_COMPOSED:  # files outside configs/, which the run does not remember
+        return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
+    differs = [
+        f"{key}={format_override(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]
+    ]
+    words = [*chosen, *differs, f"seed={config.seed}"]
+    if config.runs_root != Config().runs_root:
+        words.append(f"runs_root={format_override(config.runs_root)}")
+    if config.run_dir is not None:
+        words.append(f"run_dir={format_override(config.run_dir)}")
+    return " ".join(["python run.py", *map(shlex.quote, words)])
+
+
+def format_override(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not _is_literal(value):
+        return f"'{re.sub(BEFORE_A_QUOTE, _escaped, value)}'"
+    return str(value)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Backslashes count in front of a quote only, the closing one included."""
+    return 2 * found[1] + ("\\'" if found[2] else "")
+
+
+def _is_literal(word: str) -> bool:
+    """Without quotes `a=b` and letters beyond a to z are no value, and `true` and `1e3` are no text."""
+    try:
+        return (
+            re.search(r"[\s$]", word) is None and OverridesParser.create().parse_override(f"x={word}").value() == word
+        )
+    except HydraException:
+        return False

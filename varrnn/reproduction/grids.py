@@ -1,0 +1,20 @@
+"""The planned grids of the small model: how much of one has records, and which point validation chooses."""
+
+from varrnn.config.identity import Run, identify
+from varrnn.records.selection import lowest
+from varrnn.records.store import Group, Records
+from varrnn.reproduction.runs import small_grid
+
+
+def grid_coverage(records: Records, model: str) -> tuple[int, int]:
+    """How many points of the model's planned grid have a record, and how many there are."""
+    planned = small_grid().get(model, [])
+    return sum(bool(records.group(run)) for run in planned), len(planned)
+
+
+def best_on_validation(records: Records, run: Run) -> Group:
+    """The planned grid point with the lowest validation perplexity; the test text chooses nothing."""
+    planned = {identify(point).rates for point in small_grid().get(identify(run).choices["model"], [])}
+    points = {rates: group for rates, group in records.grid(run).items() if rates in planned or not planned}
+    best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
+    return Group() if best is None else points[best]
