@@ -3,9 +3,9 @@
 import os
 
 import pytest
-import small_runs
-import synthetic_records
 import torch
+from helpers import records as synthetic_records
+from helpers import runs as small_runs
 
 from varrnn import Dropout
 from varrnn.records import store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import ROOT, TINY, python, write_texts
+from helpers.runs import ROOT, TINY, python, write_texts
 
 from varrnn.config import compose
 from varrnn.records import store

@@ -1,0 +1,143 @@
+"""The benchmark measures what it says, at a size that takes no time."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+import torch
+from helpers import ROOT
+
+from varrnn.benchmark import candidates, concurrency
+from varrnn.config import compose
+from varrnn.errors import UserError
+from varrnn.training import summary as run_summary
+
+TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
+SCRIPT = ROOT / "scripts" / "benchmark.py"
+KEYS = {"limit", "nn_lstm", "loop_tied", "loop_untied", "variational_tied", "variational_untied", "naive", "moon"}
+
+
+@pytest.fixture
+def benchmark():
+    spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
+    sentiment = candidates.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
+    monkeypatch.setattr(candidates, "SHAPES", {"medium": TINY, "sentiment": sentiment})
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    file, chart = tmp_path / "deep" / "bench.json", tmp_path / "chart.png"
+    words = ["benchmark.py", "--size", "all", "--quick", "--device", "cpu", "--json", str(file), "--chart", str(chart)]
+    monkeypatch.setattr(sys, "argv", words)
+    benchmark.main()
+    record = json.loads(file.read_text())
+    assert set(record) == {"machine", "medium", "sentiment"}
+    assert record["machine"]["torch"] == torch.__version__ and record["machine"]["threads"] > 0
+    for size in ("medium", "sentiment"):
+        found = record[size]
+        assert set(found) >= KEYS
+        for ratios in ("ratio_to_limit", "ratio_to_nn_lstm"):
+            assert set(found[ratios]) == KEYS
+        assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
+    assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
+    assert chart.stat().st_size > 1000 and benchmark.own_file(record["machine"]).parent.name == "benchmark"
+    assert "untied / tied" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--size all --record --quick", "three rounds are a look, no record"),
+        ("--size all --record --size sentiment", "--size sentiment: a record holds all sizes"),
+        ("--size all --record --threads 1", "a record has torch's threads and wall time"),
+        ("--size all --record --clock cpu", "a record has torch's threads and wall time"),
+        ("--quick --chart here.foo", r"here\.foo: allowed endings are .*png"),
+        ("--quick --json a.txt/x.json", r"a\.txt is a file, not a folder"),
+        ("--quick --json .", "is a folder; give the name of a file"),
+        ("--quick --chart a.txt/x.png", r"a\.txt is a file, not a folder"),
+    ],
+)
+def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path, words, message):
+    """A record of fewer sizes or rounds would replace the committed one of the same machine."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("")
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    monkeypatch.setattr(benchmark, "measure", lambda *_: pytest.fail("measured first"))
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
+    with pytest.raises(UserError, match=message):
+        benchmark.main()
+
+
+def test_changed_code_leaves_no_record(benchmark, monkeypatch):
+    monkeypatch.setattr(run_summary, "commit", lambda: ("a" * 40, True))
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--record"])
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    with pytest.raises(UserError, match="--record: uncommitted changes in varrnn"):
+        benchmark.main()
+    assert benchmark.described(torch.device("cpu"), "wall")["commit"].endswith("+dirty")
+
+
+def test_a_record_is_named_after_its_machine(benchmark):
+    cpu = {"cpu": "AMD EPYC 9R14 (Zen 4)", "cores": 2, "gpu": None}
+    assert benchmark.own_file(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
+    assert benchmark.own_file({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_no_gpu(benchmark, monkeypatch):
+    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    for words, expected in (("--device foo", "device=foo: allowed are"), ("--threads -3", "must be at least 1")):
+        monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
+        with pytest.raises(UserError, match=expected):
+            benchmark.main()
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--device", "cuda"])
+    with pytest.raises(UserError, match="no CUDA GPU that torch can use"):
+        benchmark.main()
+
+
+def test_runs_side_by_side():
+    """Every worker makes its steps, and the words of all of them are counted."""
+    found = concurrency.measure(TINY, cores=2, rounds=3)
+    assert found["runs"] == 2 and found["rounds"] == 3
+    assert found["one_run"] > 0 and found["side_by_side"] > 0
+    assert 0.5 < found["ratio"] / (found["side_by_side"] / found["one_run"]) < 2
+    workers = [concurrency.Worker(TINY, 1)]
+    concurrency._round(workers)
+    workers[0].close()
+    assert workers[0].process.exitcode == 0
+
+
+def test_the_usual_loop_is_the_same_network():
+    """Without dropout the loop, nn.LSTM and ours agree, so that the benchmark compares equals."""
+    plain = candidates.Shape(8, 2, 4, 3, 30, 30, 0.0, 0.0, 5.0)
+    torch_model = candidates.TorchModel(plain)
+    words = torch.randint(0, 30, (4, 3))
+    expected = torch_model(words)[0]
+    for tied in (True, False):
+        loop = candidates.LoopModel(plain, tied)
+        loop.load_state_dict(torch_model.state_dict())
+        torch.testing.assert_close(loop(words)[0], expected)
+    mine = candidates.ours(plain, candidates.variants(plain)["variational_tied"])
+    mine.load_state_dict(torch_model.state_dict())
+    torch.testing.assert_close(mine(words)[0], expected)
+
+
+@pytest.mark.parametrize("name", ["small", "sentiment"])
+def test_less_memory_than_nn_lstm(name):
+    shape = candidates.SHAPES[name]
+    reference = candidates.saved_mb(candidates.TorchModel(shape), shape)
+    for dropout in candidates.variants(shape).values():
+        if dropout.p_U or dropout.p_c:  # without C the others run on torch's own kernel
+            assert candidates.saved_mb(candidates.ours(shape, dropout), shape) < 0.6 * reference
+
+
+@pytest.mark.parametrize("name", candidates.SHAPES)
+def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
+    shape = candidates.SHAPES[name]
+    made = compose.compose(["experiment=cornell" if name == "sentiment" else f"experiment=ptb_{name}", "model=naive"])
+    assert (shape.units, shape.layers) == (made.size.units, made.size.layers)
+    assert (shape.steps, shape.batch, shape.clip) == (made.task.steps, made.task.batch_size, made.optim.clip)

@@ -1,0 +1,5 @@
+"""What several tests share: tiny runs, synthetic records, and the project's root."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,125 @@
+"""experiments/: every artefact of the paper has a file, lists its runs, and draws with and without records."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+from helpers import records as synthetic
+
+from varrnn.config.identity import identify
+from varrnn.records.store import Records, load
+from varrnn.reproduction.artefact import experiment, main, names, unique
+from varrnn.reproduction.claims import CLAIMS
+
+FOLDER = ROOT / "experiments"
+NAMES = names()
+DRAWN_IN_FULL = (
+    "table1",
+    "sentiment",
+    "speed",
+    "figure2",
+    "figure3",
+    "figure4",
+    "figure12",
+    "figure13",
+    "learning_curves",
+)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> Records:
+    contents = synthetic.table1_records("medium") + synthetic.table1_records("medium", at="small")
+    contents += [*synthetic.sentiment_records(), synthetic.benchmark()]
+    contents += [synthetic.language_run(run, 1, 90.0, 88.0) for run in experiment("figure2").RUNS.values()]
+    return load(synthetic.save(contents, tmp_path_factory.mktemp("full")))
+
+
+def test_every_artefact_of_the_paper_has_a_file() -> None:
+    assert {"table1", "ensemble", *(f"figure{number}" for number in range(1, 16))} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_artefact(name: str, tmp_path) -> None:
+    """Its name is its file's, its claims exist, its runs compose, and with no records at all it still draws."""
+    artefact = experiment(name).ARTEFACT
+    assert artefact.name == name and artefact.title
+    assert set(artefact.claims) <= {claim.id for claim in CLAIMS}
+    assert artefact.runs or artefact.more or name == "figure1"
+    assert all(identify(run).choices["task"] in ("ptb", "cornell") for run in artefact.runs)
+    written = artefact.draw(Records(), tmp_path)
+    assert written and all(path.stat().st_size > 0 for path in written)
+
+
+@pytest.mark.parametrize("name", DRAWN_IN_FULL)
+def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:
+    written = experiment(name).ARTEFACT.draw(full, tmp_path)
+    assert written and all(path.stat().st_size > 0 for path in written)
+
+
+def test_every_claim_belongs_to_an_artefact() -> None:
+    named = {name for stem in NAMES for name in experiment(stem).ARTEFACT.claims}
+    assert {claim.id for claim in CLAIMS} - named == {"C45"}  # a property of the code, shown nowhere
+
+
+def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
+    artefacts = [experiment(name).ARTEFACT for name in NAMES]
+    listed = {repr(identify(run)) for artefact in artefacts for run in artefact.runs}
+    ablations = {"C21"}  # needs protocol=authors_code, which no table or figure of the paper shows
+    for claim in CLAIMS:
+        if claim.id not in ablations:
+            assert {repr(identify(run)) for run in claim.needs.values()} <= listed, claim.id
+
+
+READERS = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
+READERS += (ROOT / "varrnn" / "claims").glob("*.py")
+READERS += [ROOT / "varrnn" / f"{name}.py" for name in ("records", "identity", "artefact", "tables", "plots", "style")]
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
+def test_what_reads_records_never_imports_a_model(path: Path) -> None:
+    allowed = {"artefact", "claims", "config", "errors", "identity", "outputs", "paper_runs", "plots", "record_shape"}
+    allowed |= {"records", "schema", "selection", "speed_chart", "style", "tables", "version"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            assert name.split(".")[0] != "torch", name
+            assert not name.startswith("varrnn.") or name.split(".")[1] in allowed, name
+
+
+def test_runs_and_missing(capsys, tmp_path) -> None:
+    artefact = experiment("figure3").ARTEFACT
+    main(artefact, ["--runs"])
+    commands = capsys.readouterr().out.splitlines()
+    assert len(commands) == 18 and commands[0].startswith("python run.py experiment=cornell model=variational_untied")
+    synthetic.save([synthetic.sentiment_run(artefact.runs[0], 2)], tmp_path)
+    main(artefact, ["--missing", "--records", str(tmp_path)])
+    missing = capsys.readouterr().out.splitlines()
+    assert set(commands) - set(missing) == {command for command in commands[:3] if command.endswith("seed=2")}
+
+
+def test_equal_runs_are_listed_once() -> None:
+    commands = experiment("figure4").ARTEFACT.commands()
+    assert len(commands) == len(set(commands)) == 3 * 12  # 4a's four are ends of the sweeps 4b and 4c
+    same = ("experiment=cornell", "model=none"), ("experiment=cornell", "model=none", "task.steps=200")
+    assert unique(same) == [same[0]]
+
+
+def test_drawing_prints_what_it_wrote(capsys, tmp_path) -> None:
+    main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path), "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "| 68.7 |" in said and "C20   not run" in said
+    assert said.count("wrote ") == 3 and (tmp_path / "tables" / "ensemble.md").is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"error: .*file: cannot be written \(.*file is a file, not a folder\)"):
+        main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path), "--out", str(tmp_path / "file")])
+
+
+def test_a_broken_record_is_one_line(tmp_path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(SystemExit, match="not valid JSON"):
+        main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path)])

@@ -1,0 +1,111 @@
+"""Figures: byte-stable files, honest empty panels, legends that count seeds."""
+
+import numpy as np
+import pytest
+from helpers import records as synthetic
+from matplotlib.colors import to_rgb
+
+from varrnn.records.store import Records, load
+from varrnn.reporting.style import VARIANTS, sweep
+from varrnn.reproduction.figures import batch_curve, draw, error_panel, figure, finish, history, swept, variants
+from varrnn.reproduction.runs import language_model, sentiment
+
+RUNS = {model: language_model("medium", model) for model in ("naive", "variational_tied")}
+
+
+@pytest.fixture
+def records(tmp_path) -> Records:
+    contents = [c for c in synthetic.table1_records("medium") if c["choices"]["model"] == "naive"]
+    return load(synthetic.save(contents, tmp_path / "records"))
+
+
+def words(axes) -> str:
+    return " ".join(text.get_text() for text in axes.texts)
+
+
+def labels(axes) -> list[str]:
+    return axes.get_legend_handles_labels()[1]
+
+
+def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> None:
+    with figure(tmp_path, "x") as (panels, files):
+        drawn = draw(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
+        finish(panels[0], "a title", ylabel="perplexity")
+        assert labels(panels[0]) == ["Variational (tied): not run", "Naive dropout (n=3)"]
+        assert len(drawn) == 1 and drawn[0].n == 3 and len(panels[0].collections) == 1  # one band
+    assert all(path.is_file() for path in files)
+
+
+def test_an_empty_panel_names_the_command(tmp_path) -> None:
+    with figure(tmp_path, "x") as (panels, _):
+        assert draw(panels[0], Records(), variants(RUNS)) == []
+        text = words(panels[0]).replace("\n", " ")
+        assert "not run" in text
+        assert "python run.py -m experiment=ptb_medium model=variational_tied,naive seed=1,2,3" in text
+        assert not panels[0].lines
+
+
+def test_unstable_runs_are_counted_in_the_legend(tmp_path) -> None:
+    contents = [c for c in synthetic.table1_records("medium") if c["choices"]["model"] == "naive"]
+    contents[1] |= {"status": "unstable"}
+    records = load(synthetic.save(contents, tmp_path / "records"))
+    with figure(tmp_path, "x") as (panels, _):
+        draw(panels[0], records, variants({"naive": RUNS["naive"]}), history("valid_ppl_authors"))
+        assert labels(panels[0]) == ["Naive dropout (n=2, 1 unstable)"]
+
+
+def test_files_are_the_same_each_time(records: Records, tmp_path) -> None:
+    contents = []
+    for folder in ("one", "two"):
+        with figure(tmp_path / folder, "x") as (panels, files):
+            draw(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
+            finish(panels[0])
+        contents.append([path.read_bytes() for path in files])
+    assert contents[0] == contents[1]
+
+
+def test_reference_lines_come_from_the_records(tmp_path) -> None:
+    run = sentiment("naive")
+    records = load(synthetic.save([synthetic.sentiment_run(run, seed) for seed in (1, 2)], tmp_path / "records"))
+    with figure(tmp_path, "x") as (panels, _):
+        error_panel(panels[0], records, variants({"naive": run}), "title")
+        assert labels(panels[0]) == ["Naive dropout (n=2)", "constant 0.1915", "ridge 0.152"]
+
+
+def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:
+    run = sentiment("naive")
+    records = load(synthetic.save([synthetic.sentiment_run(run, 1, epochs=100)], tmp_path / "records"))
+    curve = batch_curve(records.group(run))
+    assert 90 <= len(curve.epochs) <= 110 and 8000 < curve.epochs[-1] < 8300  # 83 batches an epoch
+    with figure(tmp_path, "x") as (panels, _):
+        draw(panels[0], records, variants({"naive": run}), batch_curve)
+        assert panels[0].lines[0].get_marker() == "None"  # evenly spaced: a line, no points
+
+
+def test_train_losses_of_seeds_with_other_horizons_stand_at_their_batches(tmp_path) -> None:
+    """A longer run is recorded with fewer points per epoch."""
+    run = sentiment("naive")
+    contents = [synthetic.sentiment_run(run, seed, epochs) for seed, epochs in ((1, 40), (2, 100))]
+    for content, (every, points) in zip(contents, ((4, 830), (9, 922))):
+        middles = (np.arange(points) + 0.5) * every
+        content["batches"] = {"train_loss": (1 - middles / 10000).tolist(), "every": every}
+    curve = batch_curve(load(synthetic.save(contents, tmp_path / "records")).group(run))
+    assert curve.n == 2 and len(curve.epochs) == 100 and 3290 < curve.epochs[-1] < 3320
+    np.testing.assert_allclose(curve.mean, 1 - curve.epochs / 10000, atol=4e-4)
+    assert curve.std.max() < 5e-4
+
+
+def test_variants_are_told_apart() -> None:
+    assert len({look.colour for look in VARIANTS.values()}) == len(VARIANTS)
+    assert len({look.order for look in VARIANTS.values()}) == len(VARIANTS)
+    assert len({look.label for look in VARIANTS.values()}) == len(VARIANTS)
+
+
+def test_a_sweep_goes_from_dark_to_light() -> None:
+    looks = list(sweep(["0", "0.1", "0.2", "0.5"]).values())
+    lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (to_rgb(look.colour) for look in looks)]
+    assert lightness == sorted(lightness) and max(lightness) < 0.75
+    assert [look.label for look, _ in swept({"0": RUNS["naive"], "0.5": RUNS["naive"]}, "p_U").values()] == [
+        "p_U=0",
+        "p_U=0.5",
+    ]

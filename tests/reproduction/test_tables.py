@@ -1,0 +1,172 @@
+"""Tables: the three formats, full, partial and empty evidence, and that what is committed is what the records give."""
+
+import csv
+import io
+import runpy
+
+import pytest
+from helpers import ROOT
+from helpers import records as synthetic
+
+from varrnn.errors import UserError
+from varrnn.records.store import Group, Records, load
+from varrnn.reproduction.artefact import experiment, names
+from varrnn.reproduction.claims import judge_all
+from varrnn.reproduction.marked import begin, end, replaced
+from varrnn.reproduction.readme import block
+from varrnn.reproduction.runs import language_model
+from varrnn.reproduction.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
+
+
+def rows(table: Table) -> dict[str, dict[str, list[str]]]:
+    """label -> column -> cells (two columns are called "difference")."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in table.rows:
+        cells: dict[str, list[str]] = {}
+        for column, cell in zip(table.columns, row):
+            cells.setdefault(column, []).append(cell)
+        found[row[0]] = cells
+    return found
+
+
+def test_three_formats(tmp_path) -> None:
+    table = Table("x", "A title", ("Model", "valid_ppl"), [("a & b", "81.8 ± 0.2"), ("c", DASH)], "A note.")
+    written = table.write(tmp_path)
+    assert [path.suffix for path in written] == [".md", ".tex", ".csv"]
+    assert "| a & b | 81.8 ± 0.2 |" in written[0].read_text() and "A note." in written[0].read_text()
+    assert r"a \& b & 81.8 $\pm$ 0.2 \\" in written[1].read_text() and r"valid\_ppl" in written[1].read_text()
+    assert list(csv.reader(io.StringIO(written[2].read_text())))[1] == ["a & b", "81.8 ± 0.2"]
+
+
+def test_mc_cells_count_the_runs_that_have_mc_and_leave_the_ablation_out(records_of) -> None:
+    run = language_model("medium", "variational_untied")
+    contents = [synthetic.language_run(run, seed, 81.9, 79.7, mc, 39) for seed, mc in ((1, 78.6), (2, None), (3, 70.0))]
+    contents[2]["mc"] = {"samples": 1000, "word_dropout": True}
+    records = records_of(contents)
+    assert mc_cell(records.group(run)) == "78.6 (n=1)"
+    medium, _ = experiment("table1").tables(records)
+    plain, mc = (rows(medium)[f"Variational (untied weights{kind})"] for kind in ("", ", MC"))
+    assert (plain["n"], mc["n"], mc["test, ours"]) == (["3"], ["1"], ["78.6"])
+    assert mc["difference"][-1].strip("+-") == "0.0"
+
+
+def test_table1_with_the_papers_numbers(records_of) -> None:
+    table1 = experiment("table1")
+    medium, large = table1.tables(records_of(synthetic.table1_records("medium")))
+    row = rows(medium)["Variational (untied weights)"]
+    assert row["valid, ours"] == ["81.9 ± 0.1"] and [cell.strip("+-") for cell in row["difference"]] == ["0.0", "0.0"]
+    assert row["valid, ours (true)"] == ["83.1 ± 0.1"] and row["n"] == ["3"] and row["words/s, ours"] == ["4.8K"]
+    assert row["hardware"] == ["Example CPU, 2 threads"]
+    moved = synthetic.table1_records("medium")
+    for record in moved:
+        record["hardware"] = {"cpu": "Example CPU", "gpu": "Example GPU", "earlier": ["cuda, Older GPU"]}
+    row = rows(table1.tables(records_of(moved))[0])["Variational (untied weights)"]
+    assert row["hardware"] == ["Example GPU; begun on cuda, Older GPU"] and row["words/s, ours"] == ["–"]
+    assert rows(medium)["Variational (untied weights, MC)"]["test, ours"] == ["78.6 ± 0.1"]
+    assert rows(large)["Variational (untied weights)"]["test, ours"] == ["not run"]
+    assert rows(large)["Variational (untied weights, MC)"]["valid / test, corrected"] == ["73.3"]
+
+
+def test_table1_counts_unstable_runs(records_of) -> None:
+    contents = synthetic.table1_records("medium")
+    contents = [c | {"status": "unstable", "metrics": {}} if c["seed"] == 2 else c for c in contents]
+    medium = experiment("table1").tables(records_of(contents))[0]
+    assert rows(medium)["Moon et al."]["n"] == ["2 (1 unstable)"]
+
+
+def test_mc_with_few_samples_says_so(records_of) -> None:
+    contents = [synthetic.language_run(language_model("medium", "variational_tied"), 1, 82.0, 80.0, 79.0)]
+    contents[0]["metrics"]["mc_samples"] = 50
+    medium = experiment("table1").tables(records_of(contents))[0]
+    assert rows(medium)["Variational (tied weights, MC)"]["test, ours"] == ["79.0 (50 samples)"]
+
+
+def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
+    run = language_model("small", "variational_untied", "model.p_U=0.05", "model.p_W=0.15")
+    contents = [
+        synthetic.language_run(language_model("small", "variational_untied"), 1, 97.0, 93.0, 92.0, 22),
+        synthetic.language_run(run, 1, 96.0, 94.0, 93.0, 22),
+    ]
+    records = records_of(contents)
+    row = rows(experiment("table_small").table(records))["Variational (untied)"]
+    assert (
+        row["rates"] == ["p_E=0.05 p_W=0.15 p_U=0.05 p_y=0.15"] and row["test"] == ["94.0"] and row["epochs"] == ["22"]
+    )
+    table = experiment("table_small").table(records)
+    assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
+    assert rows(table)["Naive dropout"]["valid"] == ["not run"]
+    assert row["grid"] == ["2 of 4"] and rows(table)["Naive dropout"]["grid"] == ["0 of 3"]
+    grid = experiment("table_grid").table(records)
+    assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
+
+
+def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
+    selection = experiment("table_selection")
+    contents = []
+    first, second, third, *_ = selection.grid()
+    lucky = (first, 2, 0.11)  # a seed that the others do not have
+    for run, seed, level in ((first, 1, 0.17), lucky, (second, 1, 0.15), (third, 1, 0.16)):
+        content = synthetic.sentiment_run(run, seed, 100)
+        epochs = content["history"]["epoch"]
+        content["history"] |= {"valid_rmse_mc": [level] * len(epochs), "test_rmse_mc": [1 - level] * len(epochs)}
+        contents.append(content)
+    contents.append(synthetic.sentiment_run(first[:-1], 1, 100))  # not held out
+    trial = synthetic.sentiment_run((*first, "task.scaling=retain"), 1, 100)
+    trial["history"]["valid_rmse_mc"] = [0.13] * len(trial["history"]["epoch"])
+    table = selection.table(records_of([*contents, trial]))
+    assert [row[7:9] for row in table.rows] == [
+        ["inverted", "0.1400"],
+        ["inverted", "**0.1500**"],
+        ["inverted", "0.1600"],
+        ["retain", "0.1300"],  # beside the grid: it chooses nothing
+    ]
+
+
+def test_ensemble_table(records_of) -> None:
+    contents = [
+        synthetic.ensemble("large", "variational_untied", 10, 68.9),
+        synthetic.ensemble("small", "naive", 3, 95.0),
+    ]
+    table = experiment("ensemble").table(records_of(contents))
+    assert ["large", "10", "68.7", "68.9", "69.5", "not run"] in [list(row) for row in table.rows]
+    assert ["small", "3", DASH, DASH, DASH, "95.0"] in [list(row) for row in table.rows]
+
+
+def test_speed_table() -> None:
+    speed = experiment("speed")
+    table = speed.table(Records(benchmarks=(synthetic.benchmark(),)))
+    assert ["**untied / tied, ours**", "**0.99**", "**0.99**"] in [list(row) for row in table.rows]
+    assert ["untied / tied, paper", "0.57", "0.67"] in [list(row) for row in table.rows]
+    sides = "runs of one thread side by side / one run with all threads"
+    assert [sides, "1.07", DASH] in [list(row) for row in table.rows]
+    assert "Not run" in speed.table(Records()).note
+
+
+def test_cells() -> None:
+    assert mean_sd(Group(), "x") == "not run" and seeds_cell(Group(unstable=1)) == "0 (1 unstable)"
+    assert difference(Group(), "x", 3.0) == DASH and thousands(4700) == "4.7K"
+
+
+def test_readme_block(records_of) -> None:
+    records = records_of([*synthetic.table1_records("medium"), synthetic.benchmark()])
+    modules = {name: experiment(name) for name in names()}
+    text = block(modules, records, judge_all(records))
+    assert "| Variational (tied weights) | 81.8 ± 0.2 | 81.8 ± 0.1 |" in text and "Words per second" in text
+    assert "python experiments/figure3.py --missing" in text and "figure3.png" not in text
+    empty = block(modules, Records(), judge_all(Records()))
+    assert "not run" in empty and "![" not in empty
+
+
+def test_readme_markers() -> None:
+    old = f"# title\n{begin('x')}\nold\n{end('x')}\nrest\n"
+    new = replaced(old, "x", "new")
+    assert new == f"# title\n{begin('x')}\nnew\n{end('x')}\nrest\n"
+    assert replaced(new, "x", "new") == new
+    with pytest.raises(UserError, match="once each"):
+        replaced("no markers", "x", "new")
+
+
+def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:
+    differing = runpy.run_path(str(ROOT / "scripts" / "paper.py"))["differing"]
+    stale = [str(path.relative_to(ROOT)) for path in differing(load())]
+    assert not stale, f"run `make paper`: {', '.join(stale)}"

@@ -1,0 +1,35 @@
+"""scripts/sweep_summary.py: what it refuses, and where it writes."""
+
+import runpy
+import sys
+
+import pytest
+from helpers.runs import ROOT
+
+from varrnn.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--over optim.lrr", "--over optim.lrr: there is no such option; did you mean optim.lr"),
+        ("--over seed", "--over seed: a grid point is the mean over its seeds"),
+        ("--over mc.samples", "--over mc.samples: no grid is ranked over this option"),
+        ("--over cell", "--over cell: no grid is ranked over this option"),
+        ("--over optim.lr", "no runs below ."),
+    ],
+)
+def test_what_the_summary_refuses(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    main = runpy.run_path(str(ROOT / "scripts" / "sweep_summary.py"))["main"]
+    monkeypatch.setattr(sys, "argv", ["sweep_summary.py", ".", *words.split()])
+    with pytest.raises(UserError) as told:
+        main()
+    assert str(told.value).startswith(message)
+
+
+def test_a_summary_of_records_stays_out_of_the_repository(tmp_path):
+    usual_out = runpy.run_path(str(ROOT / "scripts" / "sweep_summary.py"))["usual_out"]
+    assert usual_out(tmp_path) == tmp_path / "summary"
+    for folder in ("results/records", "results/records/ptb/small", "results"):
+        assert usual_out(ROOT / folder) == ROOT / "runs" / "summary_of_records"

@@ -1,0 +1,153 @@
+"""Which code, which samples and which data stand behind a run's numbers, over several starts."""
+
+import pytest
+import torch
+from helpers.runs import make_run
+
+from varrnn.config import compose
+from varrnn.errors import UserError
+from varrnn.records import publish
+from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.training import checkpoint, ensemble
+from varrnn.training import run as training_run
+from varrnn.training import summary as run_summary
+
+CLEAN, OTHER = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_summary, "commit", lambda: (CLEAN, False))
+    return make_run("mc.samples=0")
+
+
+def stopped_after(windows: int, monkeypatch) -> None:
+    """Ctrl-C in the middle of sampling."""
+    original, seen = MonteCarlo.advance, []
+
+    def advance(self, samples):
+        seen.append(1)
+        if len(seen) > windows:
+            raise KeyboardInterrupt
+        return original(self, samples)
+
+    monkeypatch.setattr(MonteCarlo, "advance", advance)
+
+
+def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
+    monkeypatch.setattr(run_summary, "commit", lambda: (OTHER, True))
+    ended = training_run.run(compose.load_run(run, ["mc.samples=3"]), run)
+    assert ended["commit"] == CLEAN and ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["dirty"]
+    monkeypatch.setattr(publish, "in_repository", lambda *_: True)
+    with pytest.raises(UserError, match="made by changed code"):
+        publish.publish(run)
+
+
+def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeypatch):
+    asked = compose.load_run(run, ["mc.samples=6", "mc.rows=2"])
+    asked.train.checkpoint_minutes = 0
+    with monkeypatch.context() as here:
+        here.setattr(run_summary, "commit", lambda: (OTHER, True))
+        stopped_after(2, here)
+        with pytest.raises(KeyboardInterrupt):
+            training_run.run(asked, run)
+    saved = checkpoint.load(run / "mc.pt")
+    assert 0 < saved["done"] < 6 and saved["commits"] == [f"{OTHER}+dirty"] and saved["seconds"] > 0
+    checkpoint.save(saved | {"seconds": 1000.0}, run / "mc.pt")
+    ended = training_run.run(asked, run)
+    assert ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["duration"]["mc_seconds"] > 1000
+    record = ensemble.average([ensemble.member(run, mc=True)])
+    assert record["commits"] == [CLEAN, f"{OTHER}+dirty"] and record["dirty"]
+
+
+def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
+    asked = compose.load_run(run, ["mc.samples=6", "mc.rows=2"])
+    asked.train.checkpoint_minutes = 0
+    with monkeypatch.context() as here:
+        stopped_after(2, here)
+        with pytest.raises(KeyboardInterrupt):
+            training_run.run(asked, run)
+    done = checkpoint.load(run / "mc.pt")["done"]
+    assert done > 2
+    asked.mc.samples = 2
+    ended = training_run.run(asked, run)
+    assert ended["metrics"]["mc_samples"] == ended["mc"]["samples"] == checkpoint.load(run / "mc.pt")["done"] == done
+    asked.mc.samples = 6
+    assert training_run.run(asked, run)["metrics"]["mc_samples"] == 6
+
+
+def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = make_run("mc.samples=3", "model.p_E=0.4")
+    plain = run_summary.read(folder)["metrics"]["test_ppl_mc"]
+    words = training_run.run(compose.load_run(folder, ["mc.word_dropout=true"]), folder)["metrics"]["test_ppl_mc"]
+    monkeypatch.setattr(MonteCarlo, "advance", None)  # nothing is sampled again
+    assert (
+        training_run.run(compose.load_run(folder, ["mc.word_dropout=false"]), folder)["metrics"]["test_ppl_mc"] == plain
+    )
+    assert plain != words
+
+
+def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
+    for epochs, name in ((3, OTHER), (4, CLEAN)):
+        monkeypatch.setattr(run_summary, "commit", lambda name=name: (name, False))
+        longer = compose.load_run(run)
+        longer.optim.epochs = epochs
+        ended = training_run.run(longer, run)
+    assert ended["commit"] == CLEAN and ended["commits"] == [OTHER, CLEAN]
+
+
+def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, capsys):
+    asked = compose.load_run(run)
+    training_run.run(asked, run)
+    assert "finished already" in capsys.readouterr().out
+    (tmp_path / "a").write_text((tmp_path / "a").read_text() + "w1 w2\n")
+    with pytest.raises(UserError, match="trained on other data than text is now"):
+        training_run.run(asked, run)
+    (tmp_path / "a").unlink()
+    assert training_run.run(asked, run)["status"] == "finished"
+    assert "warning: the data are not what they were" in capsys.readouterr().out
+
+
+def test_what_computes_is_recorded(run, monkeypatch, capsys):
+    kernels = run_summary.read(run)["hardware"]["kernels"]
+    assert kernels == run_summary.kernels(torch.device("cpu"))
+    assert run_summary.read(run)["hardware"]["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert f"{run_summary.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in run_summary.place(
+        torch.device("cpu")
+    )
+    longer = compose.load_run(run)
+    longer.optim.epochs = 3
+    monkeypatch.setattr(run_summary, "kernels", lambda device: "other words")
+    moved = training_run.run(longer, run)
+    assert f"kernels in {kernels}, going on on" in capsys.readouterr().out
+    begun, here = moved["hardware"]["earlier"], moved["hardware"]["kernels"]
+    assert here == "other words" and len(begun) == 1 and begun[0].endswith(f"kernels in {kernels}")
+    longer.optim.epochs = 4
+    assert training_run.run(longer, run)["hardware"]["earlier"] == begun, (
+        "the place of the last start is not an earlier one"
+    )
+    monkeypatch.setattr(run_summary, "kernels", lambda device: kernels)
+    longer.optim.epochs = 5
+    assert training_run.run(longer, run)["hardware"]["earlier"][0].endswith("kernels in other words")
+
+
+def test_a_longer_run_than_asked_for_says_so(run, capsys):
+    asked = compose.load_run(run)
+    asked.optim.epochs = 1
+    training_run.run(asked, run)
+    assert "finished already, with 2 epochs (1 asked for)" in capsys.readouterr().out
+
+
+def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(run_summary, "commit", lambda: asked.append(1) or (CLEAN, False))
+    monkeypatch.setattr(
+        training_run, "add_mc", lambda *_: run_summary.read(run) if asked else pytest.fail("sampled first")
+    )
+    monkeypatch.setattr(ensemble, "test_log_probabilities", lambda *_: 1 / 0 if asked else pytest.fail("read first"))
+    training_run.run(compose.load_run(run, ["mc.samples=3"]), run)
+    asked.clear()
+    with pytest.raises(ZeroDivisionError):
+        ensemble.average([ensemble.member(run, False)])
