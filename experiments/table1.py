@@ -24,12 +24,12 @@ COLUMNS = (
     "Model",
     "valid, paper",
     "valid, ours",
-    "difference",
+    "difference, valid",
     "valid, ours (true)",
     "test, paper",
     "valid / test, corrected",
     "test, ours",
-    "difference",
+    "difference, test",
     "n",
     "words/s, paper",
     "words/s, ours",
@@ -39,7 +39,7 @@ NOTE = """\
 Mean ± standard deviation over n seeds. "valid, ours" is computed the authors' way (their code divides by a count that \
 is too large, which lowers every validation perplexity that it prints by about 1.5 %; Zaremba et al.'s may be exact), \
 so that it can stand beside the paper's; "true" is the exact one. "corrected": the authors' later readme, after a \
-fault in the word-type dropout was mended. MC: 1000 samples. Words per second include validation, as in the authors' \
+fault in the word-type dropout was fixed. MC: 1000 samples. Words per second include validation, as in the authors' \
 log; a run that was continued on another processor has none. \
 The paper's row of Zaremba et al. is copied from their article. "unstable" counts discarded runs."""
 

@@ -1,7 +1,7 @@
-"""Collect every `Differs:` of the code and the configs into the README: `python scripts/departures.py [--check]`.
+"""Collect every `Differs:` of the code and the configs into results/DIFFERENCES.md.
 
-A departure from the paper is written down where it happens, in a comment or docstring that says `Differs:`; the README
-only repeats it between two markers. With --check nothing is written, and a stale README is an error.
+A departure from the paper is written down where it happens, in a comment or docstring that says `Differs:`; the page
+repeats it between two markers. With --check nothing is written, and a page that is out of date is an error.
 """
 
 import argparse
@@ -12,27 +12,28 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import one_line_errors
-from varrnn.reproduction.marked import replaced
+from varrnn.reproduction.readme import replace_section
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("varrnn", "configs", "experiments")
 MARK = "Differs:"
+PAGE = ROOT / "results" / "DIFFERENCES.md"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether the README is up to date")
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="the file to renew (README.md)")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the file to write (results/DIFFERENCES.md)")
     options = parser.parse_args()
-    old = options.readme.read_text(encoding="utf-8")
-    new = replaced(old, "differs", block(), options.readme.name)
+    old = options.page.read_text(encoding="utf-8")
+    new = replace_section(old, "differs", block(), options.page.name)
     if new == old:
-        print(f"{options.readme.name} is up to date")
+        print(f"{options.page.name} is up to date")
     elif options.check:
-        sys.exit(f"error: {options.readme.name}: its list of departures is stale; run python scripts/departures.py")
+        sys.exit(f"error: {options.page.name}: its list is out of date; run python scripts/departures.py")
     else:
-        fileio.write_text(options.readme, new)
-        print(f"renewed {options.readme.name}")
+        fileio.write_text(options.page, new)
+        print(f"wrote {options.page.name}")
 
 
 def block() -> str:
@@ -75,7 +76,7 @@ def _tidy(parts: list[str]) -> str:
 
 def where(names: list[str]) -> str:
     """Links to the files, the first and how many more where there are many."""
-    shown = ", ".join(f"[{name}]({name})" for name in names[:2])
+    shown = ", ".join(f"[{name}](../{name})" for name in names[:2])
     return shown + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 

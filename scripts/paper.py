@@ -1,10 +1,9 @@
-"""Regenerate every table, figure and claim from results/records, and the results block of the README (`make paper`).
+"""Write every table, figure and claim from results/records, and the generated sections of the READMEs (`make paper`).
 
 `--check` writes nothing and fails if a committed table, the claims or the README would change.
 """
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from varrnn.records.store import RECORDS, ROOT, Records, load
 from varrnn.reproduction.artefact import RESULTS, experiment, names
 from varrnn.reproduction.claims import judge_all
 from varrnn.reproduction.claims.report import write as write_claims
-from varrnn.reproduction.marked import begin, replaced
-from varrnn.reproduction.readme import PART, block
+from varrnn.reproduction.readme import SECTION, readme_section, replace_section, results_section
 
 TEXTS = (".md", ".tex", ".csv")
 
 
 def regenerate(records: Records, results: Path, readme: Path, figures: bool = True) -> list[Path]:
-    """Write everything; returns the files."""
+    """Write everything; returns the files. `results` and `readme` are where the old texts are read, too."""
     modules = [experiment(name) for name in names()]
     written = []
     for module in modules:
@@ -30,12 +28,11 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
             written += module.ARTEFACT.draw(records, results)
     verdicts = judge_all(records)
     written += write_claims(verdicts, results)
-    old = readme.read_text(encoding="utf-8")
-    if begin(PART) in old:
-        text = block({module.ARTEFACT.name: module for module in modules}, records, verdicts)
-        fileio.write_text(readme, replaced(old, PART, text))
-        return [*written, readme]
-    print(f"README.md has no line {begin(PART)}: left as it is", file=sys.stderr)
+    artefacts = {module.ARTEFACT.name: module for module in modules}
+    for page, section in ((readme, readme_section), (results / "README.md", results_section)):
+        old = page.read_text(encoding="utf-8")
+        fileio.write_text(page, replace_section(old, SECTION, section(artefacts, records, verdicts), page.name))
+        written.append(page)
     return written
 
 
@@ -43,12 +40,12 @@ def differing(records: Records) -> list[Path]:
     """Committed texts that are not what the records give."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        readme = folder / "README.md"
-        readme.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
-        written = [path for path in regenerate(records, folder, readme, figures=False) if path.suffix in TEXTS]
-        committed = {
-            path: ROOT / "README.md" if path == readme else RESULTS / path.relative_to(folder) for path in written
-        }
+        results, readme = folder / "results", folder / "README.md"
+        results.mkdir()
+        for page in (readme, results / "README.md"):
+            page.write_text((ROOT / page.relative_to(folder)).read_text(encoding="utf-8"), encoding="utf-8")
+        written = [path for path in regenerate(records, results, readme, figures=False) if path.suffix in TEXTS]
+        committed = {path: ROOT / path.relative_to(folder) for path in written}
         return [old for new, old in committed.items() if not old.is_file() or old.read_bytes() != new.read_bytes()]
 
 

@@ -1,21 +1,31 @@
-"""What the README shows works: its library example, its variant in one YAML, and its list of departures is fresh."""
+"""What the pages show works: the library example, the variant in one YAML, links, and the list of departures."""
 
 import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 import yaml
 from helpers import ROOT
 
-from varrnn.reproduction.marked import replaced
+from varrnn.reproduction.readme import replace_section
 
 README = ROOT / "README.md"
 DEPARTURES = runpy.run_path(str(ROOT / "scripts" / "departures.py"))
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+PAGES = [
+    README,
+    *(ROOT / name / "README.md" for name in ("configs", "data", "experiments", "results", "varrnn/kernels")),
+    ROOT / "results" / "DIFFERENCES.md",
+    ROOT / "CONTRIBUTING.md",
+]
+
+
+def blocks(language: str, page: Path = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def test_the_library_example_runs(capsys):
@@ -26,9 +36,9 @@ def test_the_library_example_runs(capsys):
 
 
 def test_a_variant_in_one_yaml(tmp_path):
-    """The README's YAML, in a folder of the user's own, trains a model."""
-    shown = [block for block in blocks("yaml") if "name:" in block and "p_" in block]
-    assert shown, "the README shows no variant"
+    """The YAML of configs/README.md, in a folder of the user's, trains a model."""
+    shown = [block for block in blocks("yaml", ROOT / "configs" / "README.md") if "name:" in block and "p_" in block]
+    assert shown, "the page shows no variant"
     name = yaml.safe_load(shown[0])["name"]
     folder = tmp_path / "mine" / "model"
     folder.mkdir(parents=True)
@@ -43,9 +53,9 @@ def test_a_variant_in_one_yaml(tmp_path):
     assert len(list((tmp_path / "text" / "tiny" / name).glob("**/summary.json"))) == 1
 
 
-def test_the_departures_are_fresh():
-    text = README.read_text(encoding="utf-8")
-    assert replaced(text, "differs", DEPARTURES["block"]()) == text, "run python scripts/departures.py"
+def test_the_departures_are_up_to_date():
+    text = (ROOT / "results" / "DIFFERENCES.md").read_text(encoding="utf-8")
+    assert replace_section(text, "differs", DEPARTURES["block"]()) == text, "run python scripts/departures.py"
 
 
 def test_departures_are_collected_to_the_end_of_their_paragraph():
@@ -73,8 +83,11 @@ def f():
     assert list(DEPARTURES["departures"]('"""A. Differs: one line."""\nx = 1\n')) == ["one line."]
 
 
-def test_files_that_the_readme_names_exist():
-    text = README.read_text(encoding="utf-8")
-    linked = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", text)
-    missing = [name for name in linked if not (ROOT / name).exists()]
-    assert not missing
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_linked_files_exist(page):
+    linked = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert not [name for name in linked if not (page.parent / name).exists()]
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 160

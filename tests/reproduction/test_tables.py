@@ -12,14 +12,13 @@ from varrnn.errors import UserError
 from varrnn.records.store import Group, Records, load
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
-from varrnn.reproduction.marked import begin, end, replaced
-from varrnn.reproduction.readme import block
+from varrnn.reproduction.readme import begin, end, readme_section, replace_section, results_section
 from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
 
 
 def rows(table: Table) -> dict[str, dict[str, list[str]]]:
-    """label -> column -> cells (two columns are called "difference")."""
+    """label -> column -> cells."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in table.rows:
         cells: dict[str, list[str]] = {}
@@ -47,14 +46,16 @@ def test_mc_cells_count_the_runs_that_have_mc_and_leave_the_ablation_out(records
     medium, _ = experiment("table1").tables(records)
     plain, mc = (rows(medium)[f"Variational (untied weights{kind})"] for kind in ("", ", MC"))
     assert (plain["n"], mc["n"], mc["test, ours"]) == (["3"], ["1"], ["78.6"])
-    assert mc["difference"][-1].strip("+-") == "0.0"
+    assert mc["difference, test"][0].strip("+-") == "0.0"
 
 
 def test_table1_with_the_papers_numbers(records_of) -> None:
     table1 = experiment("table1")
     medium, large = table1.tables(records_of(synthetic.table1_records("medium")))
     row = rows(medium)["Variational (untied weights)"]
-    assert row["valid, ours"] == ["81.9 ± 0.1"] and [cell.strip("+-") for cell in row["difference"]] == ["0.0", "0.0"]
+    assert row["valid, ours"] == ["81.9 ± 0.1"] and [
+        row[f"difference, {part}"][0].strip("+-") for part in ("valid", "test")
+    ] == ["0.0", "0.0"]
     assert row["valid, ours (true)"] == ["83.1 ± 0.1"] and row["n"] == ["3"] and row["words/s, ours"] == ["4.8K"]
     assert row["hardware"] == ["Example CPU, 2 threads"]
     moved = synthetic.table1_records("medium")
@@ -150,20 +151,22 @@ def test_cells() -> None:
 def test_readme_block(records_of) -> None:
     records = records_of([*synthetic.table1_records("medium"), synthetic.benchmark()])
     modules = {name: experiment(name) for name in names()}
-    text = block(modules, records, judge_all(records))
-    assert "| Variational (tied weights) | 81.8 ± 0.2 | 81.8 ± 0.1 |" in text and "Words per second" in text
-    assert "python experiments/figure3.py --missing" in text and "figure3.png" not in text
-    empty = block(modules, Records(), judge_all(Records()))
+    text = readme_section(modules, records, judge_all(records))
+    assert "| Variational (tied weights) | 81.8 ± 0.2 | 81.8 ± 0.1 |" in text and "large model" in text
+    detail = results_section(modules, records, judge_all(records))
+    assert "Words per second" in detail and "python experiments/figure3.py --missing" in detail
+    assert "figure3.png" not in detail
+    empty = results_section(modules, Records(), judge_all(Records()))
     assert "not run" in empty and "![" not in empty
 
 
 def test_readme_markers() -> None:
     old = f"# title\n{begin('x')}\nold\n{end('x')}\nrest\n"
-    new = replaced(old, "x", "new")
+    new = replace_section(old, "x", "new")
     assert new == f"# title\n{begin('x')}\nnew\n{end('x')}\nrest\n"
-    assert replaced(new, "x", "new") == new
+    assert replace_section(new, "x", "new") == new
     with pytest.raises(UserError, match="once each"):
-        replaced("no markers", "x", "new")
+        replace_section("no markers", "x", "new")
 
 
 def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:

@@ -1,36 +1,67 @@
-"""The results section of the README, written between two markers from the same records as everything else."""
+"""The generated sections of README.md, results/README.md and results/DIFFERENCES.md, between pairs of markers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
+from varrnn.errors import UserError
 from varrnn.records.store import Records
 from varrnn.reproduction import tables
 from varrnn.reproduction.claims.report import Verdicts, summary
 from varrnn.reproduction.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
 from varrnn.reproduction.tables import Table
 
-PART = "results"  # its name in the README's markers
-HEAD = "*Generated from [results/records](results/records) by `make paper`; do not edit between the markers.*"
+SECTION = "results"  # the name of the section in README.md and in results/README.md
+GENERATED = "*Generated from [the records]({records}) by `make paper`; edit nothing between the markers.*"
 
 
-def block(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
-    """Claims, tables and pictures that have records, and what is still to be run."""
-    parts = [HEAD, *claims_part(verdicts)]
+def begin(name: str) -> str:
+    return f"<!-- {name}:begin -->"
+
+
+def end(name: str) -> str:
+    return f"<!-- {name}:end -->"
+
+
+def replace_section(document: str, name: str, text: str, file: str = "README.md") -> str:
+    """The document with a new text in the section of that name."""
+    first, last = begin(name), end(name)
+    if document.count(first) != 1 or document.count(last) != 1 or document.index(first) > document.index(last):
+        raise UserError(f"{file}: the lines {first} and {last} must stand in it once each, in this order")
+    before, rest = document.split(first)
+    return f"{before}{first}\n{text}\n{last}{rest.split(last)[1]}"
+
+
+def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
+    """What README.md shows: Table 1 of the medium model, one figure, the count of verdicts, and links."""
+    parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
+    parts.append("![Learning curves on the Penn Treebank](results/figures/learning_curves.png)")
+    parts.append(
+        f"**Claims.** {summary(verdicts)}. *Indicative* means that fewer seeds were run than the rule asks for, "
+        "mostly one: it is a hint, not a reproduction. [Every claim with its rule, our numbers and the command that "
+        "decides it](results/claims.md)."
+    )
+    parts.append(
+        "[Results in detail](results/README.md): the 200-unit model, sentiment analysis, words per second, and what is "
+        "still to be run."
+    )
+    return "\n\n".join(parts)
+
+
+def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
+    """What results/README.md shows: every table and picture that has records, and what is still to be run."""
+    parts = [GENERATED.format(records="records"), *claims_part(verdicts)]
     parts += small_part(artefacts["table_small"], records)
-    parts += table1_part(artefacts["table1"], records)
     parts += sentiment_part(artefacts["sentiment"], records)
     parts += speed_part(artefacts["speed"], records)
-    parts.append(open_part(artefacts, records))
+    parts.append(missing_runs_part(artefacts, records))
     return "\n\n".join(parts)
 
 
 def claims_part(verdicts: Verdicts) -> list[str]:
     """The count, and the verdicts that say something."""
-    parts = [
-        f"**Claims.** {summary(verdicts)}. All of them with rules and numbers: [results/claims.md](results/claims.md)."
-    ]
+    parts = [f"## Claims\n\n{summary(verdicts)}. All of them with rules and numbers: [claims.md](claims.md)."]
     decided = [(c, v) for c, v in verdicts if v.status not in (NOT_RUN, BY_TEST)]
     if decided:
         rows = [
@@ -45,7 +76,10 @@ def claims_part(verdicts: Verdicts) -> list[str]:
                 analogues.setdefault(word + few, []).append(claim.id)
     if analogues:
         told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(analogues.items()))
-        parts.append(f"At size small, which decides no claim of the paper, the analogue {told}.")
+        parts.append(
+            f"The same comparison with the 200-unit model, which decides no claim and has its rates chosen on "
+            f"validation, {told}."
+        )
     return parts
 
 
@@ -53,6 +87,29 @@ def columns(table: Table, wanted: Sequence[str], rows: Sequence[Sequence[str]]) 
     """Some columns of a table, by name."""
     places = [list(table.columns).index(name) for name in wanted]
     return Table("", "", wanted, [[row[place] for place in places] for row in rows]).markdown()
+
+
+def table1_part(module: ModuleType, records: Records) -> list[str]:
+    """Table 1 of the medium model with every row; the large one as soon as a row of it has a record."""
+    parts = []
+    for table in module.tables(records):
+        rows = [row for row in table.rows if tables.NOT_RUN not in row]
+        if not rows and "large" in table.title:
+            cost = "5 to 9 hours a row at the paper's speed"
+            parts.append(f"The large model (1500 units) has no record yet: `make ptb-large` needs a GPU ({cost}).")
+            continue
+        wanted = (
+            "Model",
+            "valid, paper",
+            "valid, ours",
+            "test, paper",
+            "test, ours",
+            "difference, test",
+            "n",
+            "hardware",
+        )
+        parts += [f"**{table.title}**, perplexity on the Penn Treebank:", columns(table, wanted, table.rows)]
+    return parts
 
 
 def small_part(module: ModuleType, records: Records) -> list[str]:
@@ -63,28 +120,12 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     shown = columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = (
         "The standard model follows Zaremba et al.'s recipe and is reported at its best validation epoch. All columns: "
-        "[results/tables/small.md](results/tables/small.md), the grid: [small_grid.md](results/tables/small_grid.md)."
+        "[tables/small.md](tables/small.md), the grid: [tables/small_grid.md](tables/small_grid.md)."
     )
-    picture = "![Learning curves at size small](results/figures/learning_curves.png)"
-    return [
-        "**Penn Treebank, size small** (200 units, ours; published results of that size below):",
-        shown,
-        link,
-        picture,
-    ]
-
-
-def table1_part(module: ModuleType, records: Records) -> list[str]:
-    parts = []
-    for table in module.tables(records):
-        rows = [row for row in table.rows if tables.NOT_RUN not in row]
-        if rows:
-            wanted = ("Model", "valid, paper", "valid, ours", "test, paper", "test, ours", "n")
-            parts += [
-                f"**{table.title}**, rows with records (all: [tables](results/tables)):",
-                columns(table, wanted, rows),
-            ]
-    return parts
+    title = (
+        "## Penn Treebank, 200 units\n\nA size of our own that a laptop can train; the last rows are published results."
+    )
+    return [title, shown, link, "![Learning curves](figures/learning_curves.png)"]
 
 
 def sentiment_part(module: ModuleType, records: Records) -> list[str]:
@@ -94,8 +135,8 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
         return []
     rates = ("p_E", "p_W", "p_U", "p_y", "λ")
     wanted = ("Model", "cell", *rates, "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
-    title = "**Sentiment analysis**, figure 3 (others: [results/tables/sentiment.md](results/tables/sentiment.md)):"
-    picture = "![Sentiment analysis, figure 3](results/figures/figure3.png)"
+    title = "## Sentiment analysis\n\nFigure 3; all runs: [tables/sentiment.md](tables/sentiment.md)."
+    picture = "![Sentiment analysis, figure 3](figures/figure3.png)"
     return [title, columns(table, wanted, table.rows), table.note, picture]
 
 
@@ -103,16 +144,11 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
     if not records.benchmarks:
         return []
     table = module.table(records)
-    picture = "![Words per second](results/figures/speed.png)"
-    return [
-        "**Words per second**, full training steps (in brackets: share of the limit):",
-        table.markdown(),
-        table.note,
-        picture,
-    ]
+    title = "## Words per second\n\nFull training steps (in brackets: share of the limit)."
+    return [title, table.markdown(), table.note, "![Words per second](figures/speed.png)"]
 
 
-def open_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
+def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
     """How many runs each artefact still needs, and the command that lists them."""
     rows = []
     for name, module in artefacts.items():
@@ -121,7 +157,5 @@ def open_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
             rows.append((name, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
     if not rows:
         return "Every run has a record."
-    table = Table(
-        "", "", ("artefact", "runs without a record, or with fewer epochs", "which"), rows, numbers=False
-    ).markdown()
-    return f"<details><summary>Still to be run</summary>\n\n{table}\n\n</details>"
+    header = ("artefact", "runs without a record, or with fewer epochs", "which")
+    return f"## Still to be run\n\n{Table('', '', header, rows, numbers=False).markdown()}"
