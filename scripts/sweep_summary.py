@@ -14,7 +14,7 @@ from pathlib import Path
 
 from varrnn import heat_map, outputs, sweeps
 from varrnn.checks import nearest
-from varrnn.config import identity
+from varrnn.config import compared
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors, sentences
 from varrnn.records import RECORDS, ROOT
@@ -52,7 +52,7 @@ def check(over: list[str]) -> None:
             )
         if key == "seed":
             raise UserError("--over seed: a grid point is the mean over its seeds; leave it out")
-        if key in (*CHOICES, *(f"{group}.name" for group in CHOICES)) or not identity({key: None}):
+        if key in (*CHOICES, *(f"{group}.name" for group in CHOICES)) or not compared({key: None}):
             raise UserError(f"--over {key}: no grid is ranked over this option; leave it out")
 
 

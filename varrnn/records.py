@@ -20,7 +20,7 @@ from varrnn.errors import UserError
 from varrnn.identity import Identity, identify, matches
 from varrnn.paper_runs import SEEDS, Run, small_grid
 from varrnn.record_shape import UNSTABLE
-from varrnn.schema import HORIZON, leaves
+from varrnn.schema import HORIZON, effective, leaves
 from varrnn.selection import lowest
 from varrnn.version import SCHEMA
 
@@ -65,7 +65,7 @@ class Record:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.choices, self.options)
+        return Identity(self.choices, effective(self.options))
 
     @property
     def rates(self) -> tuple[tuple[str, float], ...]:
