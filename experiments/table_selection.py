@@ -24,11 +24,11 @@ Runs with task.hold_out=0.1 that have a record: RMSE on the held-out reviews (MC
 dropout), mean over the last 10 % of the first 20 epochs (a shorter run: its last epoch) and over n seeds. Every \
 setting of the grid is compared after the same 20 epochs; bold: the lowest of its model and cell among those of the \
 grid that have them, on the seeds that they share. "beside": not of the grid, chooses nothing; nor do runs of fewer \
-epochs (column epochs). "Shared epochs" compares all settings of a model and cell at the epochs that they have in common. The \
-test curve chooses nothing, while the authors chose on it. The paper's optimum for the Variational LSTM is p=.25 and \
-1e-3, outside its own grid. Masks: retain, 0 and 1, and a factor 1 - p in the dropout approximation, as the text has \
-it; inverted, 1 / (1 - p) where they keep (task.scaling=inverted), an ablation with which the rates were chosen \
-before."""
+epochs (column epochs). "Shared epochs" compares all settings of a model and cell at the epochs that they have in \
+common. The test curve chooses nothing, while the authors chose on it. The paper's optimum for the Variational LSTM \
+is p=.25 and 1e-3, outside its own grid. Masks: retain, 0 and 1, and a factor 1 - p in the dropout approximation, as \
+the text has it; inverted, 1 / (1 - p) where they keep (task.scaling=inverted), an ablation with which the rates \
+were chosen before."""
 RATES = ("model.p_E", "model.p_W", "model.p_U", "model.p_y", "optim.weight_decay")
 Setting = tuple[str, tuple[float, ...]]  # how masks are scaled, and the rates
 
