@@ -14,7 +14,7 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import one_line_errors, sentences
-from varrnn.config.compose import identity
+from varrnn.config.compose import compared
 from varrnn.config.schema import CHOICES
 from varrnn.config.validation import nearest
 from varrnn.errors import UserError
@@ -54,7 +54,7 @@ def check(over: list[str]) -> None:
             )
         if key == "seed":
             raise UserError("--over seed: a grid point is the mean over its seeds; leave it out")
-        if key in (*CHOICES, *(f"{group}.name" for group in CHOICES)) or not identity({key: None}):
+        if key in (*CHOICES, *(f"{group}.name" for group in CHOICES)) or not compared({key: None}):
             raise UserError(f"--over {key}: no grid is ranked over this option; leave it out")
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from helpers import runs as small_runs
@@ -232,3 +233,35 @@ def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
     assert schema.Sentiment(name="mine", reviews="csv").own_files
     assert not schema.LanguageModel(name="text", corpus="ptb").own_files
     assert not schema.Sentiment(name="reviews", reviews="cornell").own_files
+
+
+@pytest.mark.parametrize("task", ["cornell", "reviews", "synthetic_reviews"])
+@pytest.mark.parametrize("protocol", ["paper", "authors_code"])
+def test_sentiment_masks_are_of_zeros_and_ones(task, protocol):
+    made = compose.compose([f"task={task}", f"protocol={protocol}"])
+    assert made.task.scaling == "retain"
+
+
+def test_scaling_of_masks_belongs_to_runs_that_have_masks():
+    """So that a run without dropout stays the run that it was when the default changed."""
+
+    def folder(*words: str) -> str:
+        return compose.run_dir(compose.compose(["experiment=cornell", *words])).parent.name
+
+    inverted = "task.scaling=inverted"
+    assert folder("model=none") == folder("model=none", inverted) == "default"
+    assert (folder("model=naive"), folder("model=naive", inverted)) == ("default", inverted)
+    without = ("model=naive", "model.p_W=0")
+    assert folder(*without) == folder(*without, inverted) == "model.p_W=0.0,model.p_y=0.0"
+    given = ("model=none", "model.p_W=0.5")
+    assert (folder(*given), folder(*given, inverted)) == ("model.p_W=0.5", f"model.p_W=0.5,{inverted}")
+
+
+def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
+    for where, p_U in (("ptb_small", 0.1), ("ptb_medium", 0.1), ("ptb_large", 0.1), ("cornell", 0.25)):
+        naive, recurrent = (
+            compose.compose([f"experiment={where}", f"model={name}"]) for name in ("naive", "naive_recurrent")
+        )
+        assert recurrent.model.p_U == p_U and recurrent.model.per_step and not naive.model.p_U
+        same = replace(recurrent, model=replace(recurrent.model, name="naive", p_U=0.0))
+        assert same == naive

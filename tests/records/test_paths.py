@@ -8,7 +8,7 @@ from helpers import records as synthetic
 
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
-from varrnn.records.store import RECORDS, as_record, load
+from varrnn.records.store import RECORDS, Records, as_record, load
 from varrnn.reproduction import runs as paper_runs
 from varrnn.reproduction.runs import language_model
 
@@ -51,6 +51,39 @@ def test_a_language_model_with_another_horizon_is_another_run(tmp_path) -> None:
     sentiment = (*paper_runs.sentiment("naive"), "optim.epochs=40")
     place = record_paths.place(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
     assert place.parent.name == "default"  # which goes on, and whose verdict says "short horizon"
+
+
+def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
+    """The default went from inverted to retain: older records move, those of the standard model stay."""
+    inverted = "task.scaling=inverted"
+    places = {
+        run: record_paths.place(as_record(Path(), synthetic.record(run, 1, {"test_rmse": 0.1}))).parent.name
+        for model in ("naive", "none")
+        for run in ((*paper_runs.sentiment(model), inverted), paper_runs.sentiment(model))
+    }
+    assert list(places.values()) == [inverted, "default", "default", "default"]
+    for model, same in (("naive", False), ("none", True)):
+        content = synthetic.record(paper_runs.sentiment(model), 1, {"test_rmse": 0.1})
+        content["config"]["task"]["scaling"] = "inverted"  # as the records of that time have it, whatever the model
+        record = as_record(Path(), content)
+        assert (record_paths.place(record).parent.name == "default") is same
+        assert bool(Records((record,)).group(paper_runs.sentiment(model))) is same
+
+
+def test_other_numbers_of_mc_samples_are_no_other_training(tmp_path) -> None:
+    """A run of 20 epochs measures its last two with more samples than one that is to have 100."""
+    run = (*paper_runs.sentiment("naive"), "optim.epochs=3")
+    columns = {"epoch": [1, 2, 3], "test_rmse": [0.19, 0.18, 0.17], "test_rmse_mc": [0.191, 0.181, 0.171]}
+    history = {**columns, "mc_samples": [10, 10, 50]}
+    longer = {**columns, "test_rmse_mc": [0.191, 0.181, 0.172], "mc_samples": [10, 10, 10]}
+    before = {**columns, "test_rmse_mc": [0.191, 0.181, 0.173]}  # without the column: ten samples everywhere
+    made, more, older = (
+        as_record(Path(), synthetic.record(run, 1, {"test_rmse": 0.17}, one)) for one in (history, longer, before)
+    )
+    assert not record_paths.first_difference(made, more) and not record_paths.first_difference(older, made)
+    assert "epoch 3: test_rmse_mc is 0.173 there" in record_paths.first_difference(older, more)
+    other = as_record(Path(), synthetic.record(run, 1, {}, {**history, "test_rmse": [0.19, 0.18, 0.16]}))
+    assert "epoch 3: test_rmse is" in record_paths.first_difference(made, other)
 
 
 def test_a_record_that_was_being_moved_is_not_overlooked(tmp_path) -> None:

@@ -112,15 +112,35 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
         content["history"] |= {"valid_rmse_mc": [level] * len(epochs), "test_rmse_mc": [1 - level] * len(epochs)}
         contents.append(content)
     contents.append(synthetic.sentiment_run(first[:-1], 1, 100))  # not held out
-    trial = synthetic.sentiment_run((*first, "task.scaling=retain"), 1, 100)
-    trial["history"]["valid_rmse_mc"] = [0.13] * len(trial["history"]["epoch"])
-    table = selection.table(records_of([*contents, trial]))
-    assert [row[7:9] for row in table.rows] == [
-        ["inverted", "0.1400"],
-        ["inverted", "**0.1500**"],
-        ["inverted", "0.1600"],
-        ["retain", "0.1300"],  # beside the grid: it chooses nothing
+    fourth = selection.grid()[3]
+    for run, level, length in (((*first, "task.scaling=inverted"), 0.13, 100), (selection.beside()[0], 0.12, 100),
+                               (fourth, 0.11, 10)):  # fmt: skip
+        trial = synthetic.sentiment_run(run, 1, length)
+        trial["history"]["valid_rmse_mc"] = [level] * length
+        contents.append(trial)
+    table = selection.table(records_of(contents))
+    assert [[*row[7:9], row[-1]] for row in table.rows] == [
+        ["inverted", "0.1300", "beside"],  # beside the grid: it chooses nothing
+        ["retain", "0.1200", "beside"],  # without the recurrent mask
+        ["retain", "0.1400", "grid"],
+        ["retain", "**0.1500**", "grid"],
+        ["retain", "0.1600", "grid"],
+        ["retain", "0.1100", "grid"],  # too short to choose
     ]
+
+
+def test_selection_compares_the_same_epochs(records_of) -> None:
+    """A run that went on is looked at where all others end."""
+    selection = experiment("table_selection")
+    first, second, *_ = selection.grid()
+    contents = [synthetic.sentiment_run(run, 1, length) for run, length in ((first, 20), (second, 40))]
+    contents[0]["history"]["valid_rmse_mc"] = [0.15] * 20
+    contents[1]["history"]["valid_rmse_mc"] = [0.17] * 18 + [0.16] * 2 + [0.14] * 20
+    table = selection.table(records_of(contents))
+    assert [row[8] for row in table.rows] == ["**0.1500**", "0.1600"]
+    assert len(selection.grid()) == 20 and len(selection.beside()) == 4
+    horizons = {dict(word.split("=", 1) for word in run)["optim.epochs"] for run in selection.ARTEFACT.runs}
+    assert horizons == {"20"}
 
 
 def test_ensemble_table(records_of) -> None:

@@ -1,6 +1,7 @@
 """Sweeps: the paper's grids, ranking by validation alone, heat map, best choice, unfinished runs."""
 
 import fcntl
+import itertools
 import json
 import shlex
 from dataclasses import asdict, replace
@@ -9,12 +10,13 @@ from functools import cache
 import pytest
 import yaml
 from helpers.runs import make_run, python
+from omegaconf import OmegaConf
 
 from varrnn.config import compose
 from varrnn.config.compose import CONFIGS
 from varrnn.config.overrides import run_command
 from varrnn.errors import UserError
-from varrnn.sweeps import heatmap, ranking
+from varrnn.sweeps import heatmap, plan, ranking
 from varrnn.sweeps.unfinished import unfinished_runs
 
 
@@ -51,6 +53,7 @@ GRIDS = {
     "small_naive": {"model.p_W": [0.15, 0.25, 0.35]},
     "small_moon": {"model.p_c": [0.1, 0.2]},
     "sentiment_naive": {"model.p_W": [0.25, 0.5]},
+    "sentiment_no_recurrent": {"model.p_W": [0.25, 0.5]},
     "sentiment_grid": {"model.p_U": [0.25, 0.5], "optim.weight_decay": [1e-6, 1e-5, 1e-4, 1e-3]},
 }
 
@@ -281,3 +284,26 @@ def test_command_repeats_the_run_exactly():
     for folder in ("my runs/one", "jürgen/lr=1", "true", "1e3", "null", "a~(b),'c'", "a\\b c\\", "\\'"):
         made = replace(compose.compose(words), run_dir=folder)
         assert compose.compose(shlex.split(run_command(made))[2:]) == made, folder
+
+
+def test_scaling_of_masks_can_be_swept():
+    """It is left out of a run's identity only where nothing is dropped."""
+    sweep = {"sweeper": {"params": {"task.scaling": "inverted,retain"}}, "overrides": {"task": []}}
+    assert plan.one_run(OmegaConf.create({"hydra": sweep, "task": {}})) is None
+    sweep["sweeper"]["params"] = {"threads": "1,2"}
+    assert "one and the same run" in plan.one_run(OmegaConf.create({"hydra": sweep, "task": {}}))
+
+
+def test_the_grids_of_sentiment_are_those_of_the_table():
+    """Every point of the three files, for both cells, is a run that the selection table waits for."""
+    from varrnn.config.identity import identify
+    from varrnn.reproduction.artefact import experiment
+
+    wanted = {str(identify(run)) for run in experiment("table_selection").ARTEFACT.runs}
+    made = set()
+    for name in ("sentiment_grid", "sentiment_naive", "sentiment_no_recurrent"):
+        keys = GRIDS[name]
+        for cell, *values in itertools.product(("lstm", "gru"), *keys.values()):
+            point = tuple(f"{key}={value:g}" for key, value in zip(keys, values))
+            made.add(str(identify((f"sweep={name}", f"cell={cell}", *point))))
+    assert made == wanted and len(made) == 24

@@ -17,6 +17,7 @@ from varrnn.errors import UserError
         ("--over mc.samples", "--over mc.samples: no grid is ranked over this option"),
         ("--over cell", "--over cell: no grid is ranked over this option"),
         ("--over optim.lr", "no runs below ."),
+        ("--over task.scaling", "no runs below ."),
     ],
 )
 def test_what_the_summary_refuses(tmp_path, monkeypatch, words, message):

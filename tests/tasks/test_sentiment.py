@@ -20,6 +20,7 @@ from varrnn.training import checkpoint
 from varrnn.training import run as training_run
 from varrnn.training import trainer as training_loop
 from varrnn.training.progress import Bar
+from varrnn.training.signals import Clock
 
 CPU = torch.device("cpu")
 SMALL = ("task=synthetic_reviews", "size.units=8", "threads=1", "progress=false", "task.mc_samples=2", "mc.samples=3")
@@ -129,7 +130,9 @@ def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("model", ["variational_untied", "variational_tied", "naive", "none", "moon"])
+@pytest.mark.parametrize(
+    "model", ["variational_untied", "variational_tied", "naive", "naive_recurrent", "none", "moon"]
+)
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
 def test_every_variant_runs(tmp_path: Path, protocol: str, model: str, cell: str):
     if model == "moon" and cell == "gru":
@@ -150,6 +153,48 @@ def test_mc_is_measured_up_to_epoch_20_then_now_and_then_and_at_the_last(tmp_pat
     assert due == [*range(1, 21), 25, 28]
 
 
+def test_the_last_tenth_is_measured_with_fifty_samples(tmp_path: Path):
+    task, model = make(tmp_path, "optim.epochs=40")
+    assert {epoch: task.samples(epoch) for epoch in (1, 20, 21, 35, 36, 37, 40)} == {
+        **{1: 2, 20: 2, 21: 0, 35: 2},
+        **{36: 0, 37: 0, 40: 50},
+    }
+    assert task.epoch_metrics(model, 40)["mc_samples"] == 50 and task.epoch_metrics(model, 35)["mc_samples"] == 2
+    assert "mc_samples" not in task.epoch_metrics(model, 36)
+    many, _ = make(tmp_path, "optim.epochs=20", "task.mc_samples=100")
+    assert (many.samples(18), many.samples(19)) == (100, 100), "no fewer than were asked for"
+    none, _ = make(tmp_path, "task.mc_samples=0")
+    assert none.samples(2) == 0
+
+
+def test_fifty_samples_are_those_of_the_held_out_reviews(tmp_path: Path):
+    task, model = make(tmp_path, "task.hold_out=0.1")
+    drawn = task._ratings(monte_carlo(model, task.valid.x, 50, (1, 2, sentiment.VALID)))
+    assert task.epoch_metrics(model, 2)["valid_rmse_mc"] == task.valid.rmse(drawn.mean(0))
+
+
+def test_the_summary_repeats_the_last_epoch(tmp_path: Path):
+    """The same samples of the same masks: a claim and a table read one and the same number."""
+    summary, _ = run(tmp_path)
+    names = ("train_rmse", "train_rmse_mc", "train_rmse_100_mc", "test_rmse", "test_rmse_mc", "test_ll")
+    assert {n: summary["metrics"][n] for n in names} == {n: summary["history"][n][-1] for n in names}
+    assert summary["history"]["mc_samples"] == [2, 50] and summary["metrics"]["mc_samples"] == 3
+
+
+def test_train_error_by_mc_where_the_test_error_is(tmp_path: Path):
+    task, model = make(tmp_path, "optim.epochs=30")
+    found = task.epoch_metrics(model, 3)
+    drawn = monte_carlo(model, task.x[:100], 2, (1, 3, sentiment.TRAIN_FIRST)).mean(0).numpy()
+    error = np.sqrt(np.mean((drawn - DATA.train_y[:100]) ** 2)) * DATA.std
+    assert found["train_rmse_100_mc"] == pytest.approx(error, rel=1e-5)
+    assert found["train_rmse_mc"] != found["train_rmse"]
+    names = {"train_rmse_mc", "train_rmse_100_mc"}
+    assert not names & task.epoch_metrics(model, 21).keys(), "MC is not due"
+    for override in ("task.hold_out=0.1", "model=none"):
+        task, model = make(tmp_path, override)
+        assert not names & (task.epoch_metrics(model, 1).keys() | task.final_metrics(model).keys()), override
+
+
 def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
     summary, _ = run(tmp_path, "task.hold_out=0.1")
     assert {"valid_rmse", "valid_rmse_mc", "valid_ll"} <= summary["history"].keys()
@@ -157,7 +202,8 @@ def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
     metrics = summary["metrics"]
     assert metrics["best_epoch"] == 1 + int(np.argmin(summary["history"]["valid_rmse"]))
     assert metrics["valid_rmse_best"] == pytest.approx(min(summary["history"]["valid_rmse"]))
-    assert {"test_rmse", "test_rmse_mc", "test_rmse_mc3"} <= metrics.keys()
+    assert {"test_rmse", "test_rmse_mc", "valid_rmse_mc3", "valid_ll_mc3"} <= metrics.keys()
+    assert "test_rmse_mc3" not in metrics, "MC with many samples reads the held-out reviews too"
     plain, _ = run(tmp_path)
     assert "best_epoch" not in plain["metrics"] and "valid_rmse" not in plain["history"]
 
@@ -167,6 +213,7 @@ class StopAt:
 
     def __init__(self, updates: int) -> None:
         self.left = updates
+        self.clock = Clock()
 
     @property
     def asked(self) -> str | None:

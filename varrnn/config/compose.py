@@ -18,7 +18,7 @@ from yaml import YAMLError
 
 from varrnn import fileio
 from varrnn.config import schema
-from varrnn.config.schema import CHOICES, HORIZON, NOT_IDENTITY, Config, leaves
+from varrnn.config.schema import CHOICES, HORIZON, NOT_IDENTITY, Config, effective, leaves
 from varrnn.config.validation import check, check_names, nearest
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
@@ -79,10 +79,15 @@ def of_a_folder(config: Config) -> dict[str, Any]:
 
 
 def identity(config: Config | dict[str, Any]) -> dict[str, Any]:
-    """What makes a run this run: every option but where, and how comfortably, it is carried out."""
+    """What makes a run this run: every option that has an effect, but where, and how comfortably, it is carried out."""
+    return effective(compared(leaves(config)))
+
+
+def compared(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Without where and how a run is carried out."""
     return {
         key: value
-        for key, value in leaves(config).items()
+        for key, value in options.items()
         if not any(key == skip or key.startswith(skip + ".") for skip in NOT_IDENTITY)
     }
 
@@ -98,9 +103,14 @@ def choices(config: Config) -> dict[str, str]:
     }
 
 
+def defaults(chosen: Mapping[str, str]) -> dict[str, Any]:
+    """What the group choices alone compose to, every option that may have an effect included."""
+    return compared(leaves(compose([f"{group}={name}" for group, name in chosen.items()])))
+
+
 def diff(config: Config) -> dict[str, Any]:
     """The sorted options that differ from composing the group choices alone."""
-    base = identity(compose([f"{group}={name}" for group, name in choices(config).items()]))
+    base = defaults(choices(config))
     return {key: value for key, value in identity(config).items() if key != "seed" and base.get(key) != value}
 
 

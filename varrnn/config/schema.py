@@ -109,13 +109,17 @@ class Sentiment(Task):
     hold_out: float = option(
         0.0, "share of the training reviews set apart for choosing rates; they replace the test curve"
     )
-    mc_samples: int = option(10, "stochastic passes of the per-epoch test error; 0 measures the approximation only")
+    mc_samples: int = option(
+        10, "stochastic passes of the per-epoch test error, 50 in the last tenth; 0 measures the approximation only"
+    )
     mc_every: int = option(5, "MC test error at epochs 1 to 20, at the last, and at every one divisible by this")
     gate_activation: str = option("sigmoid", "sigmoid, or hard_sigmoid of slope 0.2 (the authors' Keras fork)")
     gru_candidate: str = option("tanh", "the GRU's candidate: tanh, or sigmoid (the authors' Keras fork)")
     recurrent_gain: float = option(1.0, "the orthogonal recurrent weights start times this (1.1 in the Keras fork)")
     word_mask: str = option("sequence", "a word mask per sequence, or per minibatch (the Keras fork)")
-    scaling: str = option("inverted", "inverted: masks of 1 / (1 - p); retain: masks of 1 and a factor 1 - p at test")
+    scaling: str = option(
+        "retain", "retain: masks of 0 and 1, and a factor 1 - p at test; inverted: masks of 1 / (1 - p)"
+    )
     untied_naive: bool = option(False, "masks drawn at every step are also drawn for every gate (the Keras fork)")
 
     @property
@@ -172,6 +176,7 @@ NOT_IDENTITY = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
+SCALING = "task.scaling"  # of masks: without dropout there are none
 CHOICES = ("task", "size", "model", "cell", "protocol")
 
 
@@ -185,3 +190,12 @@ def leaves(config: Config | Mapping[str, Any], prefix: str = "") -> dict[str, An
         else:
             flat[prefix + key] = tree[key]
     return flat
+
+
+def effective(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options by dotted name, without what changes nothing in this run: scaling of masks where nothing is dropped.
+
+    A run's folder, the place of its record and the match between the two all rest on this.
+    """
+    drops = any(options.get(f"model.{name}") for name in RATES)
+    return {key: value for key, value in options.items() if drops or key != SCALING}

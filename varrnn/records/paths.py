@@ -6,17 +6,20 @@ older record means another run than before: `tidy` moves such records to where t
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 from varrnn import fileio
-from varrnn.config.compose import NOT_COMPOSED, relative_dir
-from varrnn.config.identity import NO_PART_OF_A_RUN, SENTIMENT, identify
+from varrnn.config.compose import NOT_COMPOSED, defaults, relative_dir
+from varrnn.config.identity import NO_PART_OF_A_RUN, SENTIMENT
 from varrnn.config.schema import HORIZON
 from varrnn.errors import UserError
 from varrnn.records.schema import FINISHED
 from varrnn.records.store import MOVING, RECORDS, Record, load, read
 
+SAMPLES = "mc_samples"  # a column of sentiment runs
+BY_MC = ("_mc", "_ll")  # how the columns end that depend on it
 TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
 
 
@@ -35,12 +38,18 @@ def place(record: Record) -> Path:
 def _differs(record: Record) -> dict[str, Any]:
     """The options that differ from the defaults of the record's choices."""
     try:
-        usual = identify(tuple(f"{group}={name}" for group, name in record.choices.items())).options
+        usual = _defaults(tuple(record.choices.items()))
     except NOT_COMPOSED:  # a choice of someone's own --config-dir: what its defaults were is what the run says
         return dict(record.diff)
-    mine = record.options
+    mine = record.identity.options
     compared = (key for key in usual if key in mine and key not in NO_PART_OF_A_RUN)
     return {key: mine[key] for key in compared if mine[key] != usual[key]}
+
+
+@functools.cache
+def _defaults(choices: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """Composing takes a tenth of a second, and most records share their choices with others."""
+    return defaults(dict(choices))
 
 
 def refuse_other(record: Record, path: Path) -> None:
@@ -71,14 +80,25 @@ def refuse_other(record: Record, path: Path) -> None:
 def first_difference(old: Record, new: Record) -> str:
     """Where the curves of two records part, or "": a run that went on repeats every epoch of its shorter self.
 
-    What one of them did not measure (MC is measured at a run's last epoch too) tells nothing.
+    What one of them did not measure (MC is measured at a run's last epoch too) tells nothing, and neither does what
+    they measured with different numbers of MC samples (the last tenth of a run has more).
     """
     for row, epoch in enumerate(old.history["epoch"]):
+        sampled = mc_samples(old, row) == mc_samples(new, row)
         for column in (name for name in old.history if name in new.history and name not in TIMES):
+            if not sampled and (column.endswith(BY_MC) or column == SAMPLES):
+                continue
             there, here = (one.history[column][row] for one in (old, new))
             if None not in (there, here) and there != here:
                 return f"epoch {epoch}: {column} is {there} there and {here} here"
     return ""
+
+
+def mc_samples(record: Record, row: int) -> Any:
+    """With how many samples an epoch was measured; records from before this was a column had one number for all."""
+    column = record.history.get(SAMPLES)
+    found = None if column is None else column[row]
+    return record.options.get(f"task.{SAMPLES}") if found is None else found
 
 
 def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:

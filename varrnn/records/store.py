@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from varrnn.config.identity import Identity, Run, identify, matches
-from varrnn.config.schema import HORIZON, leaves
+from varrnn.config.schema import HORIZON, effective, leaves
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.records import schema as record_schema
@@ -64,7 +64,7 @@ class Record:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.choices, self.options)
+        return Identity(self.choices, effective(self.options))
 
     @property
     def rates(self) -> tuple[tuple[str, float], ...]:

@@ -52,6 +52,7 @@ VARIANTS = {
     "variational_tied": Look("Variational (tied)", SKY, (0, (5, 1)), 1),
     "variational_untied_noemb": Look("Variational, no word dropout", PINK, "-.", 2),
     "naive": Look("Naive dropout", VERMILION, "--", 3),
+    "naive_recurrent": Look("Naive dropout, recurrent too", PINK, (0, (1, 1)), 3),
     "moon": Look("Moon et al.", GREEN, "-.", 4),
     "moon_emb": Look("Moon et al. + emb", ORANGE, (0, (3, 1, 1, 1)), 5),
     "moon_cell_only": Look("Moon et al., cell only", YELLOW, ":", 6),

@@ -36,7 +36,7 @@ def one_run(config: DictConfig) -> str | None:
         if key == HORIZON:
             return f"{key}: a longer run is a shorter one that goes on; start each with a run_dir= of its own"
         own_file = key == "task.path" and config.task.get("reviews") == "csv"  # other reviews are another run
-        if not own_file and not compose.identity({key: None}):
+        if not own_file and not compose.compared({key: None}):
             return f"{key}: its values belong to one and the same run; start them one after the other, without -m"
     return None
 

@@ -29,7 +29,9 @@ NAMES = {"cornell": "cornell", "synthetic": "synthetic_reviews", "csv": "reviews
 TRAIN_SAMPLE = 2655  # training segments whose error is measured: as many as the test set has at T = 200
 FIRST = 100  # the authors' train curve is that of the first 100 segments
 EVERY_EPOCH = 20  # up to here the MC error is measured after every epoch
-TEST, VALID = range(2)  # numbers of the random streams; a new part gets a new number
+LATE = 0.9  # of all epochs: from here on a curve's end is averaged, so that it is measured with more samples
+LATE_SAMPLES = 50
+TEST, VALID, TRAIN, TRAIN_FIRST = range(4)  # numbers of the random streams; a new part gets a new number
 
 
 class SentimentTask:
@@ -48,6 +50,10 @@ class SentimentTask:
         self.score: str | None = "valid_rmse" if self.valid else None
         self.updates = -(-len(self.x) // self.options.batch_size)
         self.measured_rows = fixed_sample(len(self.x)).to(device)
+        self.train_parts = {
+            "train_rmse": self._train_part(self.measured_rows, TRAIN),
+            "train_rmse_100": self._train_part(slice(FIRST), TRAIN_FIRST),
+        }
         self._order: tuple[int, Tensor] | None = None
 
     @classmethod
@@ -63,6 +69,10 @@ class SentimentTask:
 
     def _part(self, x: np.ndarray, y: np.ndarray, number: int) -> Part:
         return Part(torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device), number)
+
+    def _train_part(self, rows: Tensor | slice, number: int) -> Part:
+        """Some training segments with their ratings, whose targets are standardised elsewhere."""
+        return Part(self.x[rows], self._ratings(self.y[rows]), number)
 
     def model(self, config: schema.Config) -> SentimentModel:
         """One row of the embedding per word id, padding included: it is an ordinary word that is trained too."""
@@ -104,26 +114,49 @@ class SentimentTask:
 
         Differs: the authors chose rates and weight decay on the test curve; a run that chooses sees no such curve.
         """
+        samples = self.samples(epoch)
+        name, part = self._scored
+        counted = {"mc_samples": samples} if samples and self.drops else {}
+        return {
+            **self._train_errors(model, samples, epoch),
+            **self._errors(model, name, part, samples, epoch),
+            **counted,
+        }
+
+    def samples(self, epoch: int) -> int:
+        """How many MC samples measure an epoch: none where MC is not due, at least 50 in the last tenth of training."""
+        asked = self.options.mc_samples
         due = epoch <= EVERY_EPOCH or epoch % self.options.mc_every == 0 or epoch == self.epochs
-        samples = self.options.mc_samples if due else 0
-        named = ("test", self.test) if self.valid is None else ("valid", self.valid)
-        return {**self._train_errors(model), **self._errors(model, *named, samples, epoch)}
+        if not due or not asked:
+            return 0
+        return max(asked, LATE_SAMPLES) if epoch > LATE * self.epochs else asked
+
+    @property
+    def _scored(self) -> tuple[str, Part]:
+        """What curves and MC dropout are about: the held-out reviews where there are any, else the test set."""
+        return ("test", self.test) if self.valid is None else ("valid", self.valid)
 
     def final_metrics(self, model: SentimentModel) -> Numbers:
-        """Everything that an epoch measures, and the test error also where reviews are held out."""
-        samples, epoch = self.options.mc_samples, self.epochs
-        held_out = self._errors(model, "valid", self.valid, samples, epoch) if self.valid else {}
-        return {**self._train_errors(model), **held_out, **self._errors(model, "test", self.test, samples, epoch)}
+        """What the last epoch measures, and the test error also where reviews are held out (with fewer samples)."""
+        samples, epoch = self.samples(self.epochs), self.epochs
+        name, part = self._scored
+        found = {**self._train_errors(model, samples, epoch), **self._errors(model, name, part, samples, epoch)}
+        if self.valid is not None:
+            found |= self._errors(model, "test", self.test, self.options.mc_samples, epoch)
+        return found
 
-    def _train_errors(self, model: SentimentModel) -> Numbers:
-        """By the dropout approximation, on a fixed random part of the training set.
+    def _train_errors(self, model: SentimentModel, samples: int, epoch: int) -> Numbers:
+        """On a fixed random part of the training set, by the dropout approximation and by MC where the test error is.
 
+        By MC not where reviews are held out: it chooses nothing, and would add more than half to the time of a grid.
         Differs: the authors' train curves show the first 100 segments only (42 reviews); those are `train_rmse_100`.
         """
         found = {}
-        for name, rows in (("train_rmse", self.measured_rows), ("train_rmse_100", slice(FIRST))):
-            error = approximation(model, self.x[rows]) - self.y[rows]
-            found[name] = float(error.double().square().mean().sqrt()) * self.data.std
+        for name, part in self.train_parts.items():
+            found[name] = part.rmse(self._ratings(approximation(model, part.x)))
+            if samples and self.drops and self.valid is None:
+                drawn = self._ratings(monte_carlo(model, part.x, samples, (self.seed, epoch, part.number)))
+                found[f"{name}_mc"] = part.rmse(drawn.mean(0))
         return found
 
     def _errors(self, model: SentimentModel, name: str, part: Part, samples: int, epoch: int) -> Numbers:
@@ -156,19 +189,22 @@ class SentimentTask:
     def mc(
         self, model: SentimentModel, config: schema.Config, folder: Path, bar: Any
     ) -> tuple[Numbers, dict[str, Any], Earlier]:
-        """MC dropout on the test set with more samples than the curve has; takes a minute, so nothing is saved."""
-        samples = config.mc.samples
-        bar.start(samples * self.test.x.numel())
+        """MC dropout of the reported model, of the held-out reviews where there are any, else of the test set.
+
+        Takes a minute, so nothing is saved on the way.
+        """
+        samples, (name, part) = config.mc.samples, self._scored
+        bar.start(samples * part.x.numel())
 
         def tick(count: int) -> None:
             bar.advance(count)
             bar.leave_if_asked()
 
-        stream = (self.seed, 0, TEST)  # epoch 0: the draws of no epoch
-        drawn = self._ratings(monte_carlo(model, self.test.x, samples, stream, config.mc.word_dropout, tick))
-        rmse, likelihood = self.test.rmse(drawn.mean(0)), self.test.log_likelihood(drawn)
+        stream = (self.seed, 0, part.number)  # epoch 0: the draws of no epoch
+        drawn = self._ratings(monte_carlo(model, part.x, samples, stream, config.mc.word_dropout, tick))
+        rmse, likelihood = part.rmse(drawn.mean(0)), part.log_likelihood(drawn)
         return (
-            {f"test_rmse_mc{samples}": rmse, f"test_ll_mc{samples}": likelihood, "mc_samples": samples},
+            {f"{name}_rmse_mc{samples}": rmse, f"{name}_ll_mc{samples}": likelihood, "mc_samples": samples},
             {},
             Earlier(),
         )
