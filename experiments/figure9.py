@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varrnn.artefact import Artefact, main
-from varrnn.paper_runs import FIGURE4A
+from varrnn.paper_runs import FIGURE4A, figure3
 from varrnn.plots import combinations, error_panel, figure, history, same_scale
 from varrnn.records import Records
 
@@ -20,7 +20,7 @@ ARTEFACT = Artefact(
     "figure9",
     "Figure 9: dropout approximation in the Variational LSTM",
     draw,
-    runs=tuple(FIGURE4A.values()),
+    runs=(*FIGURE4A.values(), figure3("lstm")["variational_untied"]),
     claims=("C40",),
 )
 
