@@ -90,13 +90,9 @@ def figure3_authors(cell: str) -> dict[str, Run]:
 
     The LSTM also at the optimum that the paper states. The naive and the standard model have no weight decay.
     """
-    theirs = {"protocol": "authors_code"}
     runs = {"variational": (0.5, 1e-6)} | ({"stated optimum": (0.25, 1e-3)} if cell == "lstm" else {})
-    made = {
-        role: sentiment("variational_untied", cell, **theirs, p_E=p, p_U=p, p_W=p, p_y=p, weight_decay=decay)  # type: ignore[arg-type]
-        for role, (p, decay) in runs.items()
-    }
-    return made | {model: sentiment(model, cell, **theirs) for model in ("naive", "none")}
+    made = {role: (*grid_point(cell, p, decay), "protocol=authors_code") for role, (p, decay) in runs.items()}
+    return made | {model: sentiment(model, cell, protocol="authors_code") for model in ("naive", "none")}
 
 
 def fixed_mask() -> Run:

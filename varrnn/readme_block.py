@@ -93,7 +93,17 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     if not table.rows:
         return []
     rates = ("p_E", "p_W", "p_U", "p_y", "λ")
-    wanted = ("Model", "cell", *rates, "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
+    wanted = (
+        "Model",
+        "cell",
+        *rates,
+        "test RMSE, MC",
+        "approximation",
+        "lowest (epoch)",
+        "train RMSE, MC",
+        "epochs",
+        "n",
+    )
     title = "**Sentiment analysis**, figure 3 (others: [results/tables/sentiment.md](results/tables/sentiment.md)):"
     picture = "![Sentiment analysis, figure 3](results/figures/figure3.png)"
     return [title, columns(table, wanted, table.rows), table.note, picture]
