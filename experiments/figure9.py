@@ -5,7 +5,7 @@ from pathlib import Path
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.figures import combinations, error_panel, figure, history, same_scale
-from varrnn.reproduction.runs import FIGURE4A
+from varrnn.reproduction.runs import FIGURE4A, figure3
 
 
 def draw(records: Records, folder: Path) -> list[Path]:
@@ -20,7 +20,7 @@ ARTEFACT = Artefact(
     "figure9",
     "Figure 9: dropout approximation in the Variational LSTM",
     draw,
-    runs=tuple(FIGURE4A.values()),
+    runs=(*FIGURE4A.values(), figure3("lstm")["variational_untied"]),
     claims=("C40",),
 )
 

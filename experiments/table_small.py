@@ -64,7 +64,7 @@ ARTEFACT = Artefact(
     "table_small",
     "Size small: the variants of Table 1 at 200 units",
     draw,
-    runs=(*(language_model("small", model) for model in TABLE1_MODELS), *LONG),
+    runs=(*(language_model("small", model) for model in (*TABLE1_MODELS, "naive_recurrent")), *LONG),
 )
 
 if __name__ == "__main__":

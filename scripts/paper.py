@@ -24,7 +24,7 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     modules = [experiment(name) for name in names()]
     written = []
     for module in modules:
-        if figures or any(hasattr(module, name) for name in ("table", "tables")):
+        if figures or any(hasattr(module, name) for name in ("table", "tables", "page")):
             written += module.ARTEFACT.draw(records, results)
     verdicts = judge_all(records)
     written += write_claims(verdicts, results)

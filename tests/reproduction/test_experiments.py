@@ -65,21 +65,23 @@ def test_every_claim_belongs_to_an_artefact() -> None:
 def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
     artefacts = [experiment(name).ARTEFACT for name in NAMES]
     listed = {repr(identify(run)) for artefact in artefacts for run in artefact.runs}
-    ablations = {"C21"}  # needs protocol=authors_code, which no table or figure of the paper shows
+    ablations = {"C21", "C50"}  # protocol=authors_code, naive_recurrent: in no table or figure of the paper
     for claim in CLAIMS:
         if claim.id not in ablations:
             assert {repr(identify(run)) for run in claim.needs.values()} <= listed, claim.id
 
 
 READERS = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
-READERS += (ROOT / "varrnn" / "claims").glob("*.py")
-READERS += [ROOT / "varrnn" / f"{name}.py" for name in ("records", "identity", "artefact", "tables", "plots", "style")]
+READERS += [
+    path for name in ("records", "reporting", "reproduction") for path in (ROOT / "varrnn" / name).rglob("*.py")
+]
 
 
-@pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", READERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_reads_records_never_imports_a_model(path: Path) -> None:
-    allowed = {"artefact", "claims", "config", "errors", "identity", "outputs", "paper_runs", "plots", "record_shape"}
-    allowed |= {"records", "schema", "selection", "speed_chart", "style", "tables", "version"}
+    allowed = {"config", "errors", "fileio", "records", "reporting", "reproduction", "version"}
+    if path.stem == "speed":
+        allowed |= {"benchmark"}  # its chart of a record
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -123,3 +125,43 @@ def test_a_broken_record_is_one_line(tmp_path) -> None:
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(SystemExit, match="not valid JSON"):
         main(experiment("ensemble").ARTEFACT, ["--records", str(tmp_path)])
+
+
+def test_the_page_says_not_run_where_there_are_no_records() -> None:
+    page = experiment("sentiment_page").page(Records())
+    rows = [line for line in page.splitlines() if line.startswith("|") and "---" not in line]
+    runs = [row for row in rows if row.startswith(("| Variational", "| Naive", "| Standard"))]
+    claims = [row for row in rows if row.startswith("| C") and not row.startswith("| Claim")]
+    assert len(runs) == 6 + 7 + 2 and all("| not run |" in row for row in [*runs, *claims])
+    assert "p_E=0.5 | not run | not run" in page and "| 0.1" not in page and "0 of 7 runs" in page
+
+
+def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> None:
+    from varrnn.reproduction.claims import judge
+
+    page = experiment("sentiment_page").page(full)
+    for claim in (claim for claim in CLAIMS if claim.id in ("C26", "C27", "C31")):
+        verdict = judge(claim, full)
+        assert f"| {claim.id} | {claim.statement} | {verdict.words()} | {verdict.numbers} |" in page
+    table = experiment("sentiment").table(full)
+    row = next(row for row in table.rows if row[:3] == ["Naive dropout", "lstm", "200"])
+    assert " | ".join([*row[:2], *row[3:]]) in page
+
+
+def test_a_leap_of_a_curve_is_named(tmp_path) -> None:
+    from varrnn.reproduction.runs import figure3
+
+    content = synthetic.sentiment_run(figure3("lstm")["none"], 1, 100)
+    content["history"]["test_rmse"][95] = 0.25
+    module = experiment("sentiment_page")
+    leaps = module.jumps(load(synthetic.save([content], tmp_path)))
+    assert "Standard (no dropout), lstm, paper, seed 1" in leaps and "to 0.2500 at epoch 96" in leaps
+    assert module.jumps(Records()).endswith("none.")
+
+
+def test_the_stated_optimum_is_a_marked_curve_where_it_was_not_chosen(monkeypatch) -> None:
+    module = experiment("figure3")
+    assert "stated optimum" not in module.lstm_curves()
+    other = {**module.LSTM, "variational_untied": (*module.LSTM["variational_untied"], "optim.weight_decay=1e-4")}
+    monkeypatch.setattr(module, "LSTM", other)
+    assert module.lstm_curves()["stated optimum"][0].label.endswith("stated optimum")

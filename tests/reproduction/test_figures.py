@@ -24,7 +24,7 @@ def test_curves_are_what_they_are_called(number, monkeypatch, tmp_path):
     for axes, curves, of in seen:
         title = axes.get_title()
         assert ("approximation" not in title) or of not in (figures.error_curve, figures.batch_curve)
-        assert ("MC" not in title) or of is figures.error_curve
+        assert ("MC" not in title) or of in (figures.error_curve, figures.train_curve)
         for look, run in curves.values():
             options = identify(run).options
             said = re.findall(r"\b(p_E|p_U|p|T|λ)=([\d.e-]+)", f"{title} {look.label}")

@@ -149,7 +149,7 @@ def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_pat
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / launch.STOP).touch()
     (tmp_path / "here" / "failed_7.json").write_text("{}")
-    words = ("-m", *TINY, "model=glob(naiv*)", "launcher=joblib", "hydra.sweep.dir=here", "mc.samples=0")
+    words = ("-m", *TINY, "model=glob(non*)", "launcher=joblib", "hydra.sweep.dir=here", "mc.samples=0")
     done = python("run.py", *words, folder=tmp_path)
     assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
     assert len(summaries(tmp_path)) == 1

@@ -178,3 +178,43 @@ def test_the_norm_and_clipping_exclude_the_penalty(rule: str):
         first[clip] = [adam.adam.state[parameter]["exp_avg"] for parameter in parameters]
     torch.testing.assert_close(first[0.5], [m - 0.1 * g / 2 for m, g in zip(first[0.0], gradients)])
     torch.testing.assert_close(first[2.0], first[0.0])
+
+
+def listing(x, b_w, b_u, w, u, b, inner) -> torch.Tensor:
+    """The appendix's code, `get_output` and `_step`, line by line: x (T, B, I), masks (4, B, I) and (4, B, H).
+
+    Its gates are i, f, c, o; it divides by nothing, and returns the last output.
+    """
+    xi, xf, xc, xo = ((x * b_w[gate]) @ w[gate] + b[gate] for gate in range(4))
+    h, c = torch.zeros_like(b_u[0]), torch.zeros_like(b_u[0])
+    for t in range(len(x)):
+        i = inner(xi[t] + (h * b_u[0]) @ u[0])
+        f = inner(xf[t] + (h * b_u[1]) @ u[1])
+        c = f * c + i * torch.tanh(xc[t] + (h * b_u[2]) @ u[2])
+        o = inner(xo[t] + (h * b_u[3]) @ u[3])
+        h = o * torch.tanh(c)
+    return h
+
+
+@pytest.mark.parametrize("gates", ["sigmoid", "hard_sigmoid"])
+def test_the_untied_lstm_is_that_of_the_papers_listing(gates: str):
+    """Masks of 0 and 1 for each gate and sequence, the same at all steps, on inputs and states before each product."""
+    model = make(*RATES, "model=variational_untied", f"task.gate_activation={gates}").double()
+    with torch.no_grad():
+        for parameter in model.layers.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+            parameter.mul_(parameter.requires_grad)  # one bias, as in the paper
+    words = some_words()
+    masks = model.sample_masks(words, torch.Generator().manual_seed(2))
+    layer, (z_x, z_h, z_c) = model.layers, masks.layers[0]
+    batch, units = words.shape[1], layer.hidden_size
+    assert z_x.shape == (1, 4, batch, units) and z_h.shape == (1, 4, batch, units) and float(z_c) == 1
+    assert {*z_x.unique().tolist(), *z_h.unique().tolist()} == {0.0, 1.0}
+    w, u = ([gate.t() for gate in weight.split(units)] for weight in (layer.weight_ih_l0, layer.weight_hh_l0))
+    x = model.embedding.weight[words] * masks.words
+    inner = torch.sigmoid if gates == "sigmoid" else lambda a: (0.2 * a + 0.5).clamp(0, 1)
+    h = listing(x, z_x[0], z_h[0], w, u, layer.bias_ih_l0.split(units), inner)
+    expected = (h * masks.output.reshape(batch, units)) @ model.output.weight.t() + model.output.bias
+    torch.testing.assert_close(model(words, masks=masks)[0], expected, rtol=1e-10, atol=1e-12)
+    others = masks._replace(layers=(masks.layers[0]._replace(z_h=z_h.roll(1, dims=1)),))
+    assert not torch.allclose(model(words, masks=others)[0], expected), "every gate has the mask of its own product"

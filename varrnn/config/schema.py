@@ -176,6 +176,7 @@ NOT_IDENTITY = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
+EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch
 SCALING = "task.scaling"  # of masks: without dropout there are none
 CHOICES = ("task", "size", "model", "cell", "protocol")
 
@@ -199,3 +200,8 @@ def effective(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     drops = any(options.get(f"model.{name}") for name in RATES)
     return {key: value for key, value in options.items() if drops or key != SCALING}
+
+
+def mc_due(epoch: int, every: int, epochs: int) -> bool:
+    """Whether a sentiment run of so many epochs measures its MC error after this one."""
+    return epoch <= EVERY_EPOCH or epoch % every == 0 or epoch == epochs

@@ -63,6 +63,11 @@ class Record:
         return "test_rmse_mc" if len(self.column("test_rmse_mc")[0]) else "test_rmse"
 
     @property
+    def train_column(self) -> str:
+        """Train error by MC dropout; the approximation is a poor measure of it, so it stands in for MC nowhere."""
+        return "train_rmse_mc" if self.rates else "train_rmse"
+
+    @property
     def identity(self) -> Identity:
         return Identity(self.choices, effective(self.options))
 

@@ -47,12 +47,13 @@ class Look(NamedTuple):
 # Okabe and Ito's colours, told apart with every kind of colour vision; lines differ too, for print in grey.
 BLACK, BLUE, SKY, GREEN = "#000000", "#0072B2", "#56B4E9", "#009E73"
 VERMILION, ORANGE, YELLOW, PINK = "#D55E00", "#E69F00", "#F0E442", "#CC79A7"
+BROWN = "#8B4513"  # ours, for a ninth variant
 VARIANTS = {
     "variational_untied": Look("Variational (untied)", BLUE, "-", 0),
     "variational_tied": Look("Variational (tied)", SKY, (0, (5, 1)), 1),
     "variational_untied_noemb": Look("Variational, no word dropout", PINK, "-.", 2),
     "naive": Look("Naive dropout", VERMILION, "--", 3),
-    "naive_recurrent": Look("Naive dropout, recurrent too", PINK, (0, (1, 1)), 3),
+    "naive_recurrent": Look("Naive dropout, recurrent too", BROWN, (0, (1, 1)), 8),
     "moon": Look("Moon et al.", GREEN, "-.", 4),
     "moon_emb": Look("Moon et al. + emb", ORANGE, (0, (3, 1, 1, 1)), 5),
     "moon_cell_only": Look("Moon et al., cell only", YELLOW, ":", 6),

@@ -64,6 +64,11 @@ def error_curve(group: Group) -> Curve:
     return group.curve(group.records[0].error_column)
 
 
+def train_curve(group: Group) -> Curve:
+    """Train error against epochs, by MC where there is dropout."""
+    return group.curve(group.records[0].train_column)
+
+
 def history(column: str) -> Callable[[Group], Curve]:
     return lambda group: group.curve(column)
 
@@ -191,11 +196,8 @@ def error_panel(
 
 
 def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
-    """Figure 3a: train error against epochs, by the dropout approximation, the only one that is measured there.
-
-    The references are test errors and have no place here.
-    """
-    draw(axes, records, curves, history("train_rmse"))
+    """Figure 3a: train error against epochs, by MC where there is dropout. The references are test errors: not here."""
+    draw(axes, records, curves, train_curve)
     finish(axes, title, ylabel="RMSE")
 
 

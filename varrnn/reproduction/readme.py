@@ -134,8 +134,10 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     if not table.rows:
         return []
     rates = ("p_E", "p_W", "p_U", "p_y", "λ")
-    wanted = ("Model", "cell", *rates, "test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE", "epochs", "n")
-    title = "## Sentiment analysis\n\nFigure 3; all runs: [tables/sentiment.md](tables/sentiment.md)."
+    errors = ("test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE, MC")
+    wanted = ("Model", "cell", *rates, *errors, "epochs", "n")
+    pages = "what it means: [SENTIMENT.md](SENTIMENT.md), all runs: [tables/sentiment.md](tables/sentiment.md)"
+    title = f"## Sentiment analysis\n\nFigure 3; {pages}."
     picture = "![Sentiment analysis, figure 3](figures/figure3.png)"
     return [title, columns(table, wanted, table.rows), table.note, picture]
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from varrnn.records.store import Group
+from varrnn.config.schema import mc_due
+from varrnn.records.store import Group, Record
 
+TRAIN = "train error"  # by MC where there is dropout: no name of a column
 LEARNED = 0.99  # of the constant predictor's error: what never falls below has learnt nothing
 
 
@@ -84,10 +86,25 @@ def bump(values: np.ndarray) -> float:
     return float(max(moves, default=0.0))
 
 
+def column_of(record: Record, column: str | None) -> str:
+    """None: the test curve by MC where there is dropout; TRAIN: the train error likewise."""
+    return record.error_column if column is None else record.train_column if column == TRAIN else column
+
+
+def mc_epochs(group: Group) -> np.ndarray:
+    """The epochs at which MC is measured, for models without dropout too: everywhere one value over the same epochs."""
+    measured = []
+    for record in group.records:
+        epochs = record.column(record.error_column)[0]
+        every = int(record.options.get("task.mc_every", 1))
+        measured.append({int(epoch) for epoch in epochs if mc_due(int(epoch), every, record.epochs)})
+    return np.array(sorted(set.intersection(*measured)) if measured else [], dtype=int)
+
+
 def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None,)) -> np.ndarray:
     """The epochs at which all runs of a comparison have measured all these columns (None: the test curve)."""
     measured = [
-        set(record.column(column or record.error_column)[0].tolist())
+        set(record.column(column_of(record, column))[0].tolist())
         for group in groups
         for record in group.records
         for column in columns
@@ -113,7 +130,7 @@ def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarra
     """
     values = []
     for record in group.records:
-        epochs, curve = record.column(column or record.error_column)
+        epochs, curve = record.column(column_of(record, column))
         horizon = record.epochs
         if at is not None:
             use = np.isin(epochs, at)

@@ -28,7 +28,6 @@ SOURCES = {"cornell": ("path",), "synthetic_reviews": (), "reviews": ("path", "c
 NAMES = {"cornell": "cornell", "synthetic": "synthetic_reviews", "csv": "reviews"}
 TRAIN_SAMPLE = 2655  # training segments whose error is measured: as many as the test set has at T = 200
 FIRST = 100  # the authors' train curve is that of the first 100 segments
-EVERY_EPOCH = 20  # up to here the MC error is measured after every epoch
 LATE = 0.9  # of all epochs: from here on a curve's end is averaged, so that it is measured with more samples
 LATE_SAMPLES = 50
 TEST, VALID, TRAIN, TRAIN_FIRST = range(4)  # numbers of the random streams; a new part gets a new number
@@ -126,8 +125,7 @@ class SentimentTask:
     def samples(self, epoch: int) -> int:
         """How many MC samples measure an epoch: none where MC is not due, at least 50 in the last tenth of training."""
         asked = self.options.mc_samples
-        due = epoch <= EVERY_EPOCH or epoch % self.options.mc_every == 0 or epoch == self.epochs
-        if not due or not asked:
+        if not asked or not schema.mc_due(epoch, self.options.mc_every, self.epochs):
             return 0
         return max(asked, LATE_SAMPLES) if epoch > LATE * self.epochs else asked
 

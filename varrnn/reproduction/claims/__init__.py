@@ -1,4 +1,4 @@
-"""The paper's testable claims, C1 to C49, with rules that were fixed before the results were known."""
+"""The paper's testable claims, C1 to C50, with rules that were fixed before the results were known."""
 
 from __future__ import annotations
 

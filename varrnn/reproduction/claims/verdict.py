@@ -86,6 +86,7 @@ class Claim:
     mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
     analogue: bool = False  # judged again at size small, see Evidence.margins
     rates_of: str = ""  # the role whose rates, chosen on validation, all roles take at size small
+    whole: bool = False  # open, without even a short verdict, until every run has `epochs`
     ours: bool = False  # not a claim of the paper, not counted
     decide: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
     rule_text: str = ""
@@ -108,6 +109,13 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
     ]
     if missing:
         return Verdict(NOT_RUN, unstable=unstable, commands=tuple(commands(missing)))
+    lengths = {role: group.epochs for role, group in groups.items()}
+    if claim.whole and min(lengths.values()) < claim.epochs:
+        found = ", ".join(f"{role} {epochs}" for role, epochs in lengths.items())
+        more = tuple(commands((run, SEEDS) for run in claim.needs.values()))
+        return Verdict(
+            NOT_RUN, numbers=f"open until all have {claim.epochs} epochs: {found}", unstable=unstable, commands=more
+        )
     tried, groups = groups, _with_mc(claim, groups)
     fault = _mc_fault(groups) if claim.mc else ""
     outcome = None if fault else claim.rule(Evidence(groups))
