@@ -46,13 +46,13 @@ types: setup ## mypy on varrnn/
 	$(BIN)/mypy
 
 data: setup ## fetch and verify PTB and Cornell
-	$(PY) scripts/get_data.py all
+	$(PY) scripts/download_data.py all
 
 data-ptb: setup
-	$(PY) scripts/get_data.py ptb --if-missing
+	$(PY) scripts/download_data.py ptb --if-missing
 
 data-cornell: setup
-	$(PY) scripts/get_data.py cornell --if-missing
+	$(PY) scripts/download_data.py cornell --if-missing
 
 ptb-small: data-ptb ## Penn Treebank, 200 units (80 minutes of a CPU core, MC as much again)
 	$(PY) run.py experiment=ptb_small model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
@@ -64,13 +64,13 @@ ptb-large: data-ptb ## Table 1, large (1500 units)
 	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
 
 sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU), side by side; SEED=2 next
-	$(PY) scripts/missing_runs.py figure3 --seeds $(SEED) launcher=joblib "$(IN_RUNS)" $(ARGS)
+	$(PY) scripts/run_missing.py figure3 --seeds $(SEED) launcher=joblib "$(IN_RUNS)" $(ARGS)
 
 table1-runs: data-ptb ## every row of Table 1 x 3 seeds that has no record yet; LAUNCHER=local|joblib|slurm
-	$(PY) scripts/missing_runs.py table1 launcher=$(LAUNCHER) "$(IN_RUNS)" $(ARGS)
+	$(PY) scripts/run_missing.py table1 launcher=$(LAUNCHER) "$(IN_RUNS)" $(ARGS)
 
 paper: setup ## every table, figure and claim from results/records (no training)
-	$(PY) scripts/paper.py $(ARGS)
+	$(PY) scripts/make_results.py $(ARGS)
 
 table1: setup ## Table 1, ours beside the paper's (figure1 to figure15, ensemble likewise)
 	$(PY) experiments/$@.py $(ARGS)
@@ -88,7 +88,7 @@ notebooks: setup ## execute the notebooks and save what they show (make test onl
 	$(PY) scripts/notebooks.py $(ARGS)
 
 test-slurm: setup ## a sweep on a real single-node Slurm (root and Debian packages needed)
-	bash scripts/test_slurm.sh
+	bash tests/slurm/test_slurm.sh
 
 clean: ## remove the virtual environment and caches; runs and data stay
 	rm -rf '$(VENV)' .pytest_cache .ruff_cache .mypy_cache build dist *.egg-info

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from varrnn.cli import argv
 from varrnn.cli import help as cli_help
-from varrnn.cli.errors import USERS_MISTAKES, one_line_errors
+from varrnn.cli.errors import USER_ERRORS, user_errors
 from varrnn.config import compose
 from varrnn.sweeps import launch
 from varrnn.training import allocator
@@ -23,18 +23,18 @@ failed: list[Exception] = []
 @hydra.main(version_base="1.3", config_path="configs", config_name="config")
 def main(composed: DictConfig) -> None:
     """Compose -> dataclasses -> run."""
-    allocator.keep_buffers()  # here, since a launcher's processes come this way too
+    allocator.retain_heap()  # here, since a launcher's processes come this way too
     try:
         launch.run(composed)
-    except USERS_MISTAKES as error:  # raised again outside: Hydra would print a line of its own about it
+    except USER_ERRORS as error:  # raised again outside: Hydra would print a line of its own about it
         failed.append(error)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with one_line_errors(), launch.reported():
-        argv.prepare()
-        cli_help.show_if_asked()
+    with user_errors(), launch.report_failures():
+        argv.normalize_argv()
+        cli_help.maybe_print_help()
         main()
         for error in failed:
             raise error

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.claims.special import TEN, ensembles
+from varrnn.reproduction.claims.special import ENSEMBLE_SIZE, ensembles
 from varrnn.reproduction.published import ENSEMBLES
 from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import DASH, NOT_RUN, Table
@@ -18,11 +18,11 @@ def table(records: Records) -> Table:
     rows = []
     for size in ("large", "medium", "small"):
         ours = [ensembles(records, size, variational) for variational in (True, False)]
-        members = sorted({*ours[0], *ours[1], *({TEN, 38} if size == "large" else ())})
+        members = sorted({*ours[0], *ours[1], *({ENSEMBLE_SIZE, 38} if size == "large" else ())})
         published = (paper_variational, paper_naive) if size == "large" else ({}, {})
         for n in members:
             cells = [_cell(values, n, DASH) for values in published]
-            found = [_cell(values, n, NOT_RUN if n == TEN else DASH) for values in ours]
+            found = [_cell(values, n, NOT_RUN if n == ENSEMBLE_SIZE else DASH) for values in ours]
             rows.append([size, str(n), cells[0], found[0], cells[1], found[1]])
     return Table("ensemble", "Model averaging", COLUMNS, rows, NOTE)
 
@@ -31,17 +31,17 @@ def _cell(values: dict[int, float], n: int, otherwise: str) -> str:
     return f"{values[n]:.1f}" if n in values else otherwise
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return table(records).write(folder)
 
 
 ARTEFACT = Artefact(
     "ensemble",
     "Model averaging: ten large models",
-    draw,
+    render,
     runs=tuple(language_model("large", model) for model in ("variational_untied", "naive")),
     claims=("C20",),
-    seeds=tuple(range(1, TEN + 1)),
+    seeds=tuple(range(1, ENSEMBLE_SIZE + 1)),
 )
 
 if __name__ == "__main__":

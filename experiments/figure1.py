@@ -76,14 +76,14 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
         axes.plot(*spot, "s", ms=2.3, mfc=colour if kept else "white", mec=colour, mew=0.5)
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure1", panels=2, height=3.0) as (panels, files):
         depict(panels[0], "Naive dropout RNN", Dropout.naive(P), seed=3)
         depict(panels[1], "Variational RNN", Dropout.variational(p_W=P, p_U=P, p_y=P), seed=3)
     return files
 
 
-ARTEFACT = Artefact("figure1", "Figure 1: naive dropout and the paper's, from sampled masks", draw, claims=("C44",))
+ARTEFACT = Artefact("figure1", "Figure 1: naive dropout and the paper's, from sampled masks", render, claims=("C44",))
 
 if __name__ == "__main__":
     main(ARTEFACT)

@@ -10,7 +10,7 @@ from varrnn.reproduction.runs import FIGURE10, figure3
 GRU = figure3("gru")
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure10", panels=2, height=3.6) as (panels, files):
         error_panel(panels[0], records, variants(GRU), "GRU test error, MC (figure 3c)")
         error_panel(panels[1], records, grid(FIGURE10), "Variational GRU, MC, p and weight decay")
@@ -20,7 +20,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 ARTEFACT = Artefact(
     "figure10",
     "Figure 10: GRU test error and Variational GRU configurations",
-    draw,
+    render,
     runs=(*GRU.values(), *FIGURE10.values()),
     claims=("C28", "C41"),
 )

@@ -10,7 +10,7 @@ from varrnn.reproduction.runs import figure3
 RUNS = figure3("lstm")
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure13") as (panels, files):
         loss_panel(panels[0], records, variants(RUNS), "LSTM train loss (figure 3a)")
     return files
@@ -19,7 +19,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 ARTEFACT = Artefact(
     "figure13",
     "Figure 13: train loss of the LSTMs of figure 3a",
-    draw,
+    render,
     runs=tuple(RUNS.values()),
     claims=("C43",),
 )

@@ -10,7 +10,7 @@ from varrnn.reproduction.runs import figure3
 RUNS = figure3("gru")
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure14") as (panels, files):
         loss_panel(panels[0], records, variants(RUNS), "GRU train loss (figure 3c)")
     return files
@@ -19,7 +19,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 ARTEFACT = Artefact(
     "figure14",
     "Figure 14: train loss of the GRUs of figure 3c",
-    draw,
+    render,
     runs=tuple(RUNS.values()),
     claims=("C43",),
 )

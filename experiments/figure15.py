@@ -8,7 +8,7 @@ from varrnn.reproduction.figures import combinations, figure, loss_panel
 from varrnn.reproduction.runs import FIGURE4A
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure15") as (panels, files):
         loss_panel(panels[0], records, combinations(FIGURE4A), "Train loss (figure 4a)")
     return files
@@ -17,7 +17,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 ARTEFACT = Artefact(
     "figure15",
     "Figure 15: train loss of the runs of figure 4a",
-    draw,
+    render,
     runs=tuple(FIGURE4A.values()),
     claims=("C43",),
 )

@@ -10,15 +10,15 @@ from pathlib import Path
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import draw as draw_curves
-from varrnn.reproduction.figures import figure, finish, history, variants
+from varrnn.reproduction.figures import decorate, figure, history, variants
+from varrnn.reproduction.figures import plot_curves as draw_curves
 from varrnn.reproduction.published import TABLE1
 from varrnn.reproduction.runs import figure2
 
 RUNS = figure2()
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure2") as (panels, files):
         axes = panels[0]
         drawn = draw_curves(axes, records, variants(RUNS), history("valid_ppl_authors"))
@@ -29,14 +29,14 @@ def draw(records: Records, folder: Path) -> list[Path]:
                               transform=axes.get_yaxis_transform())  # fmt: skip
             axes.plot([], [], "<", color="0.4", ms=4, label="with decay (paper, Table 1)")
             axes.set_ylim(75, 2.2 * min(curve.mean.min() for curve in drawn))
-        finish(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' way")
+        decorate(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' way")
     return files
 
 
 ARTEFACT = Artefact(
     "figure2",
     "Figure 2: medium model, validation perplexity without learning-rate decay",
-    draw,
+    render,
     runs=tuple(RUNS.values()),
     claims=("C23", "C24", "C25"),
 )

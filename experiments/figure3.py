@@ -2,25 +2,25 @@
 
 from pathlib import Path
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.records.store import Records
-from varrnn.reporting.style import SKY, Look
+from varrnn.reporting.style import SKY, LineStyle
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.figures import Curves, error_panel, figure, train_panel, variants
 from varrnn.reproduction.runs import figure3, stated_optimum
 
 LSTM, GRU = figure3("lstm"), figure3("gru")
-STATED = Look("Variational, the paper's stated optimum", SKY, (0, (5, 1)))
+STATED = LineStyle("Variational, the paper's stated optimum", SKY, (0, (5, 1)))
 
 
 def lstm_curves() -> Curves:
     """Where held-out reviews chose other rates than those that the paper calls optimal, those are a marked curve."""
-    if identify(stated_optimum()) == identify(LSTM["variational_untied"]):
+    if identity_of(stated_optimum()) == identity_of(LSTM["variational_untied"]):
         return variants(LSTM)
     return {**variants(LSTM), "stated optimum": (STATED, stated_optimum())}
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure3", panels=3) as (panels, files):
         train_panel(panels[0], records, lstm_curves(), "(a) LSTM train error, MC")
         error_panel(panels[1], records, lstm_curves(), "(b) LSTM test error, MC")
@@ -31,7 +31,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 ARTEFACT = Artefact(
     "figure3",
     "Figure 3: sentiment analysis error, variational, naive and standard LSTM and GRU",
-    draw,
+    render,
     runs=(*LSTM.values(), *GRU.values(), stated_optimum()),
     claims=("C26", "C27", "C28", "C28b", "C29", "C30"),
 )

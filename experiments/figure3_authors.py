@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from varrnn.records.store import Records
-from varrnn.reporting.style import SKY, VARIANTS, Look
+from varrnn.reporting.style import SKY, VARIANTS, LineStyle
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.figures import Curves, error_panel, figure, train_panel
 from varrnn.reproduction.runs import Run, figure3_authors
@@ -12,7 +12,7 @@ from varrnn.reproduction.runs import Run, figure3_authors
 LSTM, GRU = figure3_authors("lstm"), figure3_authors("gru")
 LOOKS = {
     "variational": VARIANTS["variational_untied"]._replace(label="Variational, p=.5, λ=1e-6"),
-    "stated optimum": Look("Variational, p=.25, λ=1e-3", SKY, (0, (5, 1))),
+    "stated optimum": LineStyle("Variational, p=.25, λ=1e-3", SKY, (0, (5, 1))),
     "naive": VARIANTS["naive"],
     "none": VARIANTS["none"],
 }

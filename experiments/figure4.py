@@ -4,22 +4,22 @@ from pathlib import Path
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import combinations, error_panel, figure, swept
+from varrnn.reproduction.figures import combinations, error_panel, figure, sweep_curves
 from varrnn.reproduction.runs import FIGURE4A, FIGURE4B, FIGURE4C
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure4", panels=3, height=3.3) as (panels, files):
         error_panel(panels[0], records, combinations(FIGURE4A), "(a) p_E and p_U in {0, 0.5}")
-        error_panel(panels[1], records, swept(FIGURE4B, "p_U"), "(b) p_U sweep, p_E=0")
-        error_panel(panels[2], records, swept(FIGURE4C, "p_U"), "(c) p_U sweep, p_E=0.5")
+        error_panel(panels[1], records, sweep_curves(FIGURE4B, "p_U"), "(b) p_U sweep, p_E=0")
+        error_panel(panels[2], records, sweep_curves(FIGURE4C, "p_U"), "(c) p_U sweep, p_E=0.5")
     return files
 
 
 ARTEFACT = Artefact(
     "figure4",
     "Figure 4: Variational LSTM with different dropout on embedding and recurrent layer",
-    draw,
+    render,
     runs=(*FIGURE4A.values(), *FIGURE4B.values(), *FIGURE4C.values()),
     claims=("C31", "C32", "C33", "C34", "C35", "C49"),
 )

@@ -4,20 +4,20 @@ from pathlib import Path
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import error_panel, figure, swept
+from varrnn.reproduction.figures import error_panel, figure, sweep_curves
 from varrnn.reproduction.runs import FIGURE5
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure5", height=3.3) as (panels, files):
-        error_panel(panels[0], records, swept(FIGURE5, "p_E"), "Embedding dropout, T=200, p_U=0.5")
+        error_panel(panels[0], records, sweep_curves(FIGURE5, "p_E"), "Embedding dropout, T=200, p_U=0.5")
     return files
 
 
 ARTEFACT = Artefact(
     "figure5",
     "Figure 5: embedding dropout, T=200, p_U=0.5",
-    draw,
+    render,
     runs=tuple(FIGURE5.values()),
     claims=("C39",),
 )

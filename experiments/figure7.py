@@ -4,20 +4,20 @@ from pathlib import Path
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import error_panel, figure, swept
+from varrnn.reproduction.figures import error_panel, figure, sweep_curves
 from varrnn.reproduction.runs import FIGURE7
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure7", height=3.3) as (panels, files):
-        error_panel(panels[0], records, swept(FIGURE7, "T"), "Sequence length")
+        error_panel(panels[0], records, sweep_curves(FIGURE7, "T"), "Sequence length")
     return files
 
 
 ARTEFACT = Artefact(
     "figure7",
     "Figure 7: sequence length",
-    draw,
+    render,
     runs=tuple(FIGURE7.values()),
     claims=("C37",),
 )

@@ -4,22 +4,22 @@ from pathlib import Path
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import combinations, error_panel, figure, history, same_scale
+from varrnn.reproduction.figures import combinations, error_panel, figure, history, share_y
 from varrnn.reproduction.runs import FIGURE4A, figure3
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure9", panels=2, height=3.1) as (panels, files):
         error_panel(panels[0], records, combinations(FIGURE4A), "Dropout approximation", history("test_rmse"))
         error_panel(panels[1], records, combinations(FIGURE4A), "MC dropout (figure 4a)")
-        same_scale(panels)
+        share_y(panels)
     return files
 
 
 ARTEFACT = Artefact(
     "figure9",
     "Figure 9: dropout approximation in the Variational LSTM",
-    draw,
+    render,
     runs=(*FIGURE4A.values(), figure3("lstm")["variational_untied"]),
     claims=("C40",),
 )

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main, unique
 from varrnn.reproduction.claims import CLAIMS
 from varrnn.reproduction.runs import Run, figure3
-from varrnn.reproduction.statistics import TRAIN, final, gap, mc_epochs, over_seeds
+from varrnn.reproduction.statistics import TRAIN, final_mean, mc_epochs, overfitting_gap, per_seed
 from varrnn.reproduction.tables import DASH, Table, seeds_cell
 
 COLUMNS = (
@@ -38,7 +38,7 @@ they ran equally long. Gap: the final value minus the lowest point of the curve.
 
 
 FIGURE3 = (*figure3("lstm").values(), *figure3("gru").values())
-RUNS = tuple(run for claim in CLAIMS for run in claim.needs.values() if run[0] == "experiment=cornell")
+RUNS = tuple(run for claim in CLAIMS for run in claim.runs.values() if run[0] == "experiment=cornell")
 
 
 def _mean_sd(values: list[float]) -> str:
@@ -48,7 +48,7 @@ def _mean_sd(values: list[float]) -> str:
 
 
 def row_cells(run: Run, group: Group) -> list[str]:
-    options = identify(run).options
+    options = identity_of(run).options
     rates = [f"{options[f'model.{name}']:g}" for name in ("p_E", "p_W", "p_U", "p_y")]
     at = mc_epochs(group)  # columns beside each other: the same epochs
     rule = " (one gate)" if options.get("optim.decay_rule") == "one_gate" else ""
@@ -62,11 +62,11 @@ def row_cells(run: Run, group: Group) -> list[str]:
         str(options["task.steps"]),
         *rates,
         f"{options['optim.weight_decay']:g}{rule}",
-        _mean_sd(over_seeds(group, final, "test_rmse_mc", at)),
-        _mean_sd(over_seeds(group, final, "test_rmse", at)),
+        _mean_sd(per_seed(group, final_mean, "test_rmse_mc", at)),
+        _mean_sd(per_seed(group, final_mean, "test_rmse", at)),
         lowest,
-        _mean_sd(over_seeds(group, gap, at=at)),
-        _mean_sd(over_seeds(group, final, TRAIN, at)),
+        _mean_sd(per_seed(group, overfitting_gap, at=at)),
+        _mean_sd(per_seed(group, final_mean, TRAIN, at)),
         str(group.epochs),
         seeds_cell(group),
     ]
@@ -78,7 +78,7 @@ def references(groups: dict[Run, Group]) -> str:
     for run, group in groups.items():
         constant, ridge = group.mean("constant_rmse"), group.mean("ridge_rmse")
         if constant is not None and ridge is not None:
-            lengths[identify(run).options["task.steps"]] = f"constant {constant:.4f}, bag-of-words ridge {ridge:.4f}"
+            lengths[identity_of(run).options["task.steps"]] = f"constant {constant:.4f}, bag-of-words ridge {ridge:.4f}"
     return "; ".join(f"T={length}: {text}" for length, text in sorted(lengths.items())) or "none yet"
 
 
@@ -97,16 +97,16 @@ def table(records: Records, runs: tuple[Run, ...] = RUNS) -> Table:
     )
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return table(records).write(folder)
 
 
 ARTEFACT = Artefact(
     "sentiment",
     "All runs of the sentiment task",
-    draw,
+    render,
     runs=RUNS,
-    claims=tuple(c.id for c in CLAIMS if any(run[0] == "experiment=cornell" for run in c.needs.values())),
+    claims=tuple(c.id for c in CLAIMS if any(run[0] == "experiment=cornell" for run in c.runs.values())),
 )
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from varrnn import fileio
-from varrnn.config.identity import identify
-from varrnn.records.store import Group, Record, Records, grouped
+from varrnn.config.identity import identity_of
+from varrnn.records.store import Group, Record, Records, group_by_seed
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, experiment, main, unique
 from varrnn.reproduction.claims import CLAIMS, judge
 from varrnn.reproduction.runs import FIGURE4A, FIGURE11, Run, figure3, figure3_authors, sentiment, stated_optimum
-from varrnn.reproduction.statistics import final, mc_epochs, mean_of
+from varrnn.reproduction.statistics import final_mean, mc_epochs, seed_mean
 from varrnn.reproduction.tables import Table
 
 INTRODUCTION = """\
@@ -86,7 +86,7 @@ def run_table(records: Records, name: str, runs: Iterable[Run]) -> str:
 
 
 def not_run(run: Run) -> list[str]:
-    options = identify(run).options
+    options = identity_of(run).options
     rates = [f"{options[f'model.{name}']:g}" for name in ("p_E", "p_W", "p_U", "p_y")]
     decay = f"{options['optim.weight_decay']:g}"
     label = VARIANTS[str(options["model.name"])].label
@@ -99,7 +99,7 @@ def verdicts(records: Records, ids: Iterable[str]) -> str:
     rows = []
     for name in ids:
         verdict = judge(by_id[name], records)
-        rows.append([name, by_id[name].statement, verdict.words(), verdict.numbers])
+        rows.append([name, by_id[name].statement, verdict.label(), verdict.numbers])
     columns = ("Claim", "Statement", "Verdict", "Ours")
     return Table("verdicts", "", columns, rows, numbers=False).markdown()
 
@@ -112,7 +112,7 @@ def mask_table(records: Records) -> str:
         group = groups[role]
         if not group.records:
             return "not run"
-        return f"{mean_of(group, final, at=mc_epochs(group)):.4f} ({group.epochs} epochs, n={len(group)})"
+        return f"{seed_mean(group, final_mean, at=mc_epochs(group)):.4f} ({group.epochs} epochs, n={len(group)})"
 
     rows = [[f"p_E={e}", *(cell(f"p_E={e} p_U={u}") for u in ("0", "0.5"))] for e in ("0", "0.5")]
     return Table("masks", "", ("test RMSE, MC", "p_U=0", "p_U=0.5"), rows).markdown()
@@ -142,11 +142,11 @@ def ablations(records: Records) -> str:
         if trial and not options.get("task.hold_out") and record.choices["protocol"] == "paper":
             groups.setdefault(str(record.path.parent), []).append(record)
     rows = []
-    for made in map(grouped, groups.values()):
+    for made in map(group_by_seed, groups.values()):
         if made.records:
             first, at = made.records[0], mc_epochs(made)
-            rates = [f"{first.options[key]:g}" for key in experiment("table_selection").RATES]
-            ends = [f"{mean_of(made, final, column, at):.4f}" for column in (None, "test_rmse")]
+            rates = [f"{first.options[key]:g}" for key in experiment("selection").RATES]
+            ends = [f"{seed_mean(made, final_mean, column, at):.4f}" for column in (None, "test_rmse")]
             label = VARIANTS[first.choices["model"]].label
             rows.append([label, first.choices["cell"], *rates, *ends, str(made.epochs), str(len(made))])
     if not rows:
@@ -158,7 +158,7 @@ def ablations(records: Records) -> str:
 def open_runs(records: Records) -> str:
     """How much of each figure has a record, seed by seed."""
     lines = []
-    for name in ("table_selection", "figure3", "figure3_authors", *(f"figure{n}" for n in range(4, 13))):
+    for name in ("selection", "figure3", "figure3_authors", *(f"figure{n}" for n in range(4, 13))):
         artefact = experiment(name).ARTEFACT
         runs = unique(artefact.runs)
         done = sum(not records.missing(run, (1,)) for run in runs)

@@ -86,11 +86,11 @@ def chart(records: Records, folder: Path) -> list[Path]:
     return files
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return [*table(records).write(folder), *chart(records, folder)]
 
 
-ARTEFACT = Artefact("speed", "Words per second", draw, claims=("C22", "C22b"), more=(COMMAND,))
+ARTEFACT = Artefact("speed", "Words per second", render, claims=("C22", "C22b"), more=(COMMAND,))
 
 if __name__ == "__main__":
     main(ARTEFACT)

@@ -47,7 +47,7 @@ The paper's row of Zaremba et al. is copied from their article. "unstable" count
 def row_cells(records: Records, size: str, row: Row) -> list[str]:
     """One row: paper, ours, difference."""
     group = records.group(language_model(size, row.model))
-    group = group.sampled() if row.mc else group
+    group = group.with_mc() if row.mc else group
     test = "test_ppl_mc" if row.mc else "test_ppl"
     valid = [DASH] * 4 if row.mc else _valid_cells(group, row)
     corrected = [value for value in (row.corrected_valid, row.corrected_test) if value is not None]
@@ -78,14 +78,14 @@ def tables(records: Records) -> list[Table]:
     ]
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return [path for table in tables(records) for path in table.write(folder)]
 
 
 ARTEFACT = Artefact(
     "table1",
     "Table 1: single model perplexity on the Penn Treebank",
-    draw,
+    render,
     runs=tuple(language_model(size, model) for size in TABLE1 for model in TABLE1_MODELS),
     claims=(*ids(*range(1, 20), 21, 46, 47, 48), "C50"),
 )

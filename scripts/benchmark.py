@@ -23,14 +23,14 @@ from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
 from varrnn.benchmark import concurrency
 from varrnn.benchmark.chart import LABELS, bars
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import native
 from varrnn.records.store import RECORDS
 from varrnn.reporting.style import RC
 from varrnn.training import allocator
 from varrnn.training import summary as run_summary
-from varrnn.training.device import device_named
+from varrnn.training.device import parse_device
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
@@ -159,7 +159,7 @@ def chart(record: dict[str, Any], file: Path) -> None:
             figure.savefig(file)
 
 
-def own_file(machine: dict[str, Any]) -> Path:
+def record_path(machine: dict[str, Any]) -> Path:
     """`results/records/benchmark/amd_epyc_2_cores.json`"""
     name = machine["gpu"] or f"{machine['cpu']} {machine['cores']} cores"
     return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
@@ -169,7 +169,7 @@ def check(chosen: argparse.Namespace) -> None:
     """Before anything is measured: a record is whole, and files have formats that can be written."""
     if chosen.threads is not None and chosen.threads < 1:
         raise UserError(f"--threads {chosen.threads}: must be at least 1")
-    if chosen.clock == "cpu" and device_named(chosen.device).type != "cpu":
+    if chosen.clock == "cpu" and parse_device(chosen.device).type != "cpu":
         raise UserError("--clock cpu: a GPU's work is not in the process's time; add --device cpu, or use --clock wall")
     way_out = "without --record (which `make bench` adds), python scripts/benchmark.py measures any part"
     if chosen.record and chosen.quick:
@@ -178,20 +178,22 @@ def check(chosen: argparse.Namespace) -> None:
         raise UserError(f"--record --size {chosen.size}: a record holds all sizes (--size all); {way_out}")
     if chosen.record and (chosen.threads is not None or chosen.clock != "wall"):
         raise UserError(f"--record with --threads or --clock: a record has torch's threads and wall time; {way_out}")
-    if chosen.record and (code := run_summary.code()).endswith("+dirty"):
-        raise UserError(f"--record: uncommitted changes in {', '.join(run_summary.COMPUTES)} ({code}); commit first")
+    if chosen.record and (code := run_summary.code_version()).endswith("+dirty"):
+        raise UserError(
+            f"--record: uncommitted changes in {', '.join(run_summary.TRACKED_PATHS)} ({code}); commit first"
+        )
     formats = Figure().canvas.get_supported_filetypes()
     if chosen.chart and chosen.chart.suffix[1:] not in formats:
         raise UserError(f"--chart {chosen.chart}: allowed endings are {', '.join(sorted(formats))}")
 
 
-def described(device: torch.device, clock: str) -> dict[str, Any]:
+def environment(device: torch.device, clock: str) -> dict[str, Any]:
     """The machine and the code behind the numbers."""
     return {
         **run_summary.hardware(device),
         "torch": torch.__version__,
         "clock": clock,
-        "commit": run_summary.code(),
+        "commit": run_summary.code_version(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 
@@ -199,14 +201,14 @@ def described(device: torch.device, clock: str) -> dict[str, Any]:
 def main() -> None:
     chosen = arguments()
     check(chosen)
-    allocator.keep_buffers()
-    device = device_named(chosen.device)
+    allocator.retain_heap()
+    device = parse_device(chosen.device)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
     print(native.status()[1])
-    machine = described(device, chosen.clock)
-    file = own_file(machine) if chosen.record else chosen.json
+    machine = environment(device, chosen.clock)
+    file = record_path(machine) if chosen.record else chosen.json
     written = [fileio.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
@@ -223,5 +225,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, load
 from varrnn.reproduction.artefact import RESULTS
@@ -32,5 +32,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from varrnn import fileio
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.config import compose
-from varrnn.config.schema import LanguageModel
+from varrnn.config.schema import LanguageModelConfig
 from varrnn.errors import UserError
 from varrnn.reporting.style import VARIANTS
 from varrnn.training import allocator
@@ -28,11 +28,11 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="further run.py overrides, e.g. optim.epochs=5")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the table and the figure go")
     arguments = parser.parse_args()
-    allocator.keep_buffers()
+    allocator.retain_heap()
     for key in ("model", "run_dir"):
         if any(override.split("=")[0] == key for override in arguments.overrides):
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
-    if not isinstance(compose.compose(arguments.overrides).task, LanguageModel):
+    if not isinstance(compose.compose(arguments.overrides).task, LanguageModelConfig):
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
     fileio.folder(arguments.out)
     started = time.monotonic()
@@ -78,5 +78,5 @@ def draw(summaries: dict, file: Path) -> Path:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

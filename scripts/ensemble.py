@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from varrnn import fileio
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.training import allocator, checkpoint, ensemble
 from varrnn.training import summary as run_summary
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--mc", nargs="*", metavar="RUN_DIR", help="these by MC dropout; alone: all runs")
     parser.add_argument("--out", type=Path, help="the record (RUNS_ROOT/ensembles/NAME.json)")
     options = parser.parse_intermixed_args()
-    allocator.keep_buffers()
+    allocator.retain_heap()
     words = [*options.runs, *(options.mc or [])]
     overrides = [word for word in words if "=" in word and not Path(word).is_dir()]
     for word in overrides:
@@ -42,10 +42,10 @@ def main() -> None:
         fileio.folder(folder)
     made = ensemble.average(members)
     out = options.out or folder / f"{ensemble.file_name(made)}.json"
-    checkpoint.write_text(out, json.dumps(run_summary.finite(made), indent=1) + "\n")
+    checkpoint.write_text(out, json.dumps(run_summary.nan_to_null(made), indent=1) + "\n")
     print(f"{made['members']} models: test perplexity {made['metrics']['test_ppl']:.3f}\nwrote {out}")
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

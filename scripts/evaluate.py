@@ -7,7 +7,7 @@ middle, the same command goes on.
 import argparse
 from pathlib import Path
 
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.config import compose
 from varrnn.training import allocator
 from varrnn.training import run as training_run
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path, help="the folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
     options = parser.parse_args()
-    allocator.keep_buffers()
+    allocator.retain_heap()
     asked = compose.load_run(options.run_dir, options.overrides)
     run_summary.finished(options.run_dir)
     if not asked.model.drops and asked.mc.samples:
@@ -29,5 +29,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

@@ -4,18 +4,18 @@
 
     python scripts/publish.py runs/ensembles/ptb_large_naive_lstm_paper_10_*.json
 
-    python scripts/publish.py --tidy
+    python scripts/publish.py --relocate
 
 Refused are unfinished runs, runs of changed code or of a commit that is not in the repository, unknown data, and what
 would replace the record of another run. A record's folder names what differs from the defaults; when a default has
-changed, --tidy moves the older records to where they belong now.
+changed, --relocate moves the older records to where they belong now.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
 from varrnn.records.publish import publish
@@ -26,12 +26,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble")
     parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
-    parser.add_argument("--tidy", action="store_true", help="first move records to where today's defaults put them")
+    parser.add_argument("--relocate", action="store_true", help="first move records to where today's defaults put them")
     options = parser.parse_args()
-    if not options.runs and not options.tidy:
+    if not options.runs and not options.relocate:
         parser.error("nothing to publish: name the folder of a finished run")
-    if options.tidy:
-        moves = record_paths.tidy(options.to)
+    if options.relocate:
+        moves = record_paths.relocate(options.to)
         print("".join(f"moved {old}\n   to {new}\n" for old, new in moves) + f"{len(moves)} records moved")
     refused = 0
     for folder in options.runs:
@@ -46,5 +46,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

@@ -2,7 +2,7 @@
 
     python scripts/sweep_summary.py                    # everything below runs/
     python scripts/sweep_summary.py results/records    # published records
-    python scripts/sweep_summary.py --over optim.lr    # a sweep over something else than rates and weight decay
+    python scripts/sweep_summary.py --sweep-key optim.lr    # a sweep over something else than rates and weight decay
 
 Grid points are ranked by their validation value (mean over the seeds that all have), never by the test set. The exit
 status is 1 when a run has failed or was stopped, or when there is none.
@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from varrnn import fileio
-from varrnn.cli.errors import one_line_errors, sentences
+from varrnn.cli.errors import option_docs, user_errors
 from varrnn.config.compose import compared
-from varrnn.config.schema import CHOICES
-from varrnn.config.validation import nearest
+from varrnn.config.schema import CHOICE_GROUPS
+from varrnn.config.validation import suggest
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT
 from varrnn.sweeps import heatmap
@@ -28,34 +28,36 @@ def main() -> int:
     """Print, write, and say whether all is well."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), help="folder of runs, or of records (runs)")
-    parser.add_argument("--over", action="append", default=[], metavar="KEY", help="a further option that was swept")
+    parser.add_argument(
+        "--sweep-key", action="append", default=[], metavar="KEY", help="a further option that was swept"
+    )
     parser.add_argument(
         "--out", type=Path, help="folder for tables/, figures/ and best/ (RUNS/summary; runs/summary_of_records)"
     )
     options = parser.parse_args()
-    check(options.over)
+    check(options.sweep_key)
     found, left = list(sweep_ranking.load(options.runs)), unfinished_runs(options.runs)
     if not found and not left:
         raise UserError(f"no runs below {options.runs}; give the runs_root of a sweep, or a folder of records")
-    for grid in sweep_ranking.grids(found, options.over):
-        show(grid, options.runs, options.out or usual_out(options.runs))
+    for grid in sweep_ranking.grids(found, options.sweep_key):
+        show(grid, options.runs, options.out or default_out(options.runs))
     for run in left:
         print(f"{run.status}: {run.failure}")
     return int(any(run.status != "running" for run in left))
 
 
-def check(over: list[str]) -> None:
+def check(sweep_keys: list[str]) -> None:
     """Every key that was swept is an option, and one by which runs of one grid can differ."""
-    known = sentences()
-    for key in over:
+    known = option_docs()
+    for key in sweep_keys:
         if key not in known:
             raise UserError(
-                f"--over {key}: there is no such option{nearest(key, list(known))}; see python run.py --help"
+                f"--sweep-key {key}: there is no such option{suggest(key, list(known))}; see python run.py --help"
             )
         if key == "seed":
-            raise UserError("--over seed: a grid point is the mean over its seeds; leave it out")
-        if key in (*CHOICES, *(f"{group}.name" for group in CHOICES)) or not compared({key: None}):
-            raise UserError(f"--over {key}: no grid is ranked over this option; leave it out")
+            raise UserError("--sweep-key seed: a grid point is the mean over its seeds; leave it out")
+        if key in (*CHOICE_GROUPS, *(f"{group}.name" for group in CHOICE_GROUPS)) or not compared({key: None}):
+            raise UserError(f"--sweep-key {key}: no grid is ranked over this option; leave it out")
 
 
 def published(runs: Path) -> bool:
@@ -63,7 +65,7 @@ def published(runs: Path) -> bool:
     return runs.resolve().is_relative_to(RECORDS.parent)
 
 
-def usual_out(runs: Path) -> Path:
+def default_out(runs: Path) -> Path:
     """Beside the runs; what is made of committed records stays out of the repository."""
     return ROOT / "runs" / "summary_of_records" if published(runs) else runs / "summary"
 
@@ -78,7 +80,7 @@ def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
     if grid.axes():
         file = out / "best" / f"{grid.name}.yaml"
         fileio.write_text(file, sweep_ranking.best_yaml(grid))
-        for path in (file, *ranking.write(out), *heatmap.draw(grid, out)):
+        for path in (file, *ranking.write(out), *heatmap.draw_heatmap(grid, out)):
             print(f"wrote {path}")
         command = sweep_ranking.next_command(grid) if published(runs) else sweep_ranking.next_command(grid, str(runs))
         print(f"the best with three seeds: {command}")
@@ -86,5 +88,5 @@ def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         sys.exit(main())

@@ -120,7 +120,7 @@ def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_gradients_lie_in_memory_as_torchs_do(cell, variant, dtype):
-    """Many an optimiser flattens them with view(-1)."""
+    """Many an optimizer flattens them with view(-1)."""
     fast, _ = twins(cell, variant, dtype)
     x, state = problem(fast, dtype)
     assert all(gradient.is_contiguous() for gradient in results(fast, x, state, fast.sample_masks(B, T)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
-from varrnn.cli.errors import sentences
+from varrnn.cli.errors import option_docs
 from varrnn.config import compose
 
 FOLDERS = ("varrnn", "scripts", "experiments", "tests")
@@ -121,5 +121,5 @@ def test_the_library_needs_torch_and_numpy_only():
 
 @pytest.mark.parametrize("task", sorted(file.stem for file in (ROOT / "configs" / "task").glob("*.yaml")))
 def test_every_option_of_a_task_has_a_sentence(task):
-    told = sentences()
-    assert not [key for key in compose.leaves(compose.compose([f"task={task}"])) if len(told.get(key, "")) < 10]
+    told = option_docs()
+    assert not [key for key in compose.flatten(compose.compose([f"task={task}"])) if len(told.get(key, "")) < 10]

@@ -119,7 +119,7 @@ class Passes:
         with _one_at_a_time:
             if count > 1 and not self.checked:
                 self.check_rows()
-            stream = rng.mix(rng.MONTE_CARLO, self.seed, start)
+            stream = rng.derive_seed(rng.MONTE_CARLO, self.seed, start)
             with in_eval(self.model), mc_dropout(self.model), seeded(stream):
                 return self.applied(self.run(count))  # which may be random too
 
@@ -215,7 +215,7 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
         for device in devices:
-            torch.cuda.default_generators[device].manual_seed(rng.mix(seed, device) if device else seed)
+            torch.cuda.default_generators[device].manual_seed(rng.derive_seed(seed, device) if device else seed)
         yield
 
 

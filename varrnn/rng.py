@@ -6,11 +6,11 @@ import torch
 SHUFFLE, MASKS, MONTE_CARLO = range(3)  # what a stream is for
 
 
-def mix(*numbers: int) -> int:
+def derive_seed(*numbers: int) -> int:
     """A seed from several numbers (purpose, seed, epoch, window, ...) such that near inputs give unrelated streams."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def generator(device: torch.device | str, *numbers: int) -> torch.Generator:
-    """A generator on the device, seeded by `mix`."""
-    return torch.Generator(device).manual_seed(mix(*numbers))
+def make_generator(device: torch.device | str, *numbers: int) -> torch.Generator:
+    """A generator on the device, seeded by `derive_seed`."""
+    return torch.Generator(device).manual_seed(derive_seed(*numbers))

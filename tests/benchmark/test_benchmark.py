@@ -29,7 +29,7 @@ def benchmark():
 def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     sentiment = candidates.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
     monkeypatch.setattr(candidates, "SHAPES", {"medium": TINY, "sentiment": sentiment})
-    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    monkeypatch.setattr(benchmark.allocator, "retain_heap", lambda: True)
     file, chart = tmp_path / "deep" / "bench.json", tmp_path / "chart.png"
     words = ["benchmark.py", "--size", "all", "--quick", "--device", "cpu", "--json", str(file), "--chart", str(chart)]
     monkeypatch.setattr(sys, "argv", words)
@@ -44,7 +44,7 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
             assert set(found[ratios]) == KEYS
         assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
     assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
-    assert chart.stat().st_size > 1000 and benchmark.own_file(record["machine"]).parent.name == "benchmark"
+    assert chart.stat().st_size > 1000 and benchmark.record_path(record["machine"]).parent.name == "benchmark"
     assert "untied / tied" in capsys.readouterr().out
 
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path
     """A record of fewer sizes or rounds would replace the committed one of the same machine."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("")
-    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    monkeypatch.setattr(benchmark.allocator, "retain_heap", lambda: True)
     monkeypatch.setattr(benchmark, "measure", lambda *_: pytest.fail("measured first"))
     monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
     with pytest.raises(UserError, match=message):
@@ -75,21 +75,21 @@ def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path
 def test_changed_code_leaves_no_record(benchmark, monkeypatch):
     monkeypatch.setattr(run_summary, "commit", lambda: ("a" * 40, True))
     monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--record"])
-    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    monkeypatch.setattr(benchmark.allocator, "retain_heap", lambda: True)
     with pytest.raises(UserError, match="--record: uncommitted changes in varrnn"):
         benchmark.main()
-    assert benchmark.described(torch.device("cpu"), "wall")["commit"].endswith("+dirty")
+    assert benchmark.environment(torch.device("cpu"), "wall")["commit"].endswith("+dirty")
 
 
 def test_a_record_is_named_after_its_machine(benchmark):
     cpu = {"cpu": "AMD EPYC 9R14 (Zen 4)", "cores": 2, "gpu": None}
-    assert benchmark.own_file(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
-    assert benchmark.own_file({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
+    assert benchmark.record_path(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
+    assert benchmark.record_path({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_no_gpu(benchmark, monkeypatch):
-    monkeypatch.setattr(benchmark.allocator, "keep_buffers", lambda: True)
+    monkeypatch.setattr(benchmark.allocator, "retain_heap", lambda: True)
     for words, expected in (("--device foo", "device=foo: allowed are"), ("--threads -3", "must be at least 1")):
         monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
         with pytest.raises(UserError, match=expected):

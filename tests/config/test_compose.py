@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers import runs as small_runs
 
-from varrnn.cli.errors import explain, sentences
+from varrnn.cli.errors import format_error, option_docs
 from varrnn.config import compose, schema
 from varrnn.errors import UserError
 from varrnn.training import run as training_run
@@ -171,7 +171,7 @@ def test_a_saved_config_comes_back(tmp_path):
 def test_mistakes_get_one_helpful_message(override, expected):
     with pytest.raises(Exception) as caught:
         compose.compose([override])
-    message = explain(caught.value)
+    message = format_error(caught.value)
     assert expected in message and "\n" not in message
 
 
@@ -203,9 +203,9 @@ def test_moon_needs_a_memory():
 
 
 def test_every_option_has_a_sentence():
-    missing = [key for key, sentence in sentences().items() if len(sentence) < 10]
+    missing = [key for key, sentence in option_docs().items() if len(sentence) < 10]
     assert not missing
-    assert {"model.p_U", "optim.lr", "task.corpus", "mc.samples", "runs_root"} <= sentences().keys()
+    assert {"model.p_U", "optim.lr", "task.corpus", "mc.samples", "runs_root"} <= option_docs().keys()
 
 
 def test_the_command_line_answers_without_a_traceback():
@@ -229,10 +229,10 @@ def test_help_explains_groups_and_keys():
 
 
 def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
-    assert schema.LanguageModel(name="mine", corpus="text").own_files
-    assert schema.Sentiment(name="mine", reviews="csv").own_files
-    assert not schema.LanguageModel(name="text", corpus="ptb").own_files
-    assert not schema.Sentiment(name="reviews", reviews="cornell").own_files
+    assert schema.LanguageModelConfig(name="mine", corpus="text").own_files
+    assert schema.SentimentConfig(name="mine", reviews="csv").own_files
+    assert not schema.LanguageModelConfig(name="text", corpus="ptb").own_files
+    assert not schema.SentimentConfig(name="reviews", reviews="cornell").own_files
 
 
 @pytest.mark.parametrize("task", ["cornell", "reviews", "synthetic_reviews"])

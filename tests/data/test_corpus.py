@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from varrnn.data import pydoc, text
-from varrnn.data.corpus import EOS, UNK, columns, count_windows, encode, replace_rare, split_lines
+from varrnn.data.corpus import EOS, UNK, batchify, count_windows, encode, replace_rare, split_lines
 from varrnn.errors import UserError
 
 
@@ -21,7 +21,7 @@ def test_every_newline_is_an_end_of_sentence():
 
 @pytest.mark.parametrize(("n", "batch"), [(10, 4), (929_589, 20), (73_760, 20), (7, 7), (9, 2), (1, 1), (999, 13)])
 def test_columns_start_at_i_n_over_b_halves_up(n, batch):
-    result = columns(np.arange(n), batch)
+    result = batchify(np.arange(n), batch)
     assert result.shape == (n // batch, batch)
     starts = [int(np.floor(i * n / batch + 0.5)) for i in range(batch)]
     assert result[0].tolist() == starts
@@ -31,13 +31,13 @@ def test_columns_start_at_i_n_over_b_halves_up(n, batch):
 
 def test_a_half_is_rounded_up_where_python_would_round_to_even():
     # 10 * 929589 / 20 = 464794.5, and Python's round() gives 464794
-    assert columns(np.arange(929_589), 20)[0, 10] == 464_795
+    assert batchify(np.arange(929_589), 20)[0, 10] == 464_795
 
 
 @pytest.mark.parametrize("batch", [0, -1, 11])
 def test_an_impossible_batch_size_is_refused(batch):
     with pytest.raises(ValueError, match=f"batch_size={batch}.*10"):
-        columns(np.arange(10), batch)
+        batchify(np.arange(10), batch)
 
 
 def test_windows_need_a_target_for_their_last_step():

@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(download, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(download, "BACKOFF", (0.0, 0.0))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = Server()
     thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))

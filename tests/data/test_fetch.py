@@ -129,19 +129,19 @@ def tree(folder):
 
 def test_the_first_source_that_works_is_used_and_then_nothing_is_fetched(recipe, web, tmp_path):
     said = []
-    fetch.fetch("toy", tmp_path, say=said.append)
+    fetch.fetch("toy", tmp_path, log=said.append)
     assert tree(tmp_path / "toy") == FILES and len(said) == 3
-    fetch.fetch("toy", tmp_path, say=said.append)
+    fetch.fetch("toy", tmp_path, log=said.append)
     assert web.asked == 1 and "already" in said[-1]
     (tmp_path / "toy/a.txt").write_bytes(b"damaged")
-    fetch.fetch("toy", tmp_path, say=said.append)
+    fetch.fetch("toy", tmp_path, log=said.append)
     assert tree(tmp_path / "toy") == FILES and web.asked == 2
 
 
 def test_offline_lists_what_was_tried_and_two_ways_out(recipe, web, tmp_path):
     web.fault = "a.txt: the server answers 404"
     with pytest.raises(UserError) as error:
-        fetch.fetch("toy", tmp_path, say=lambda _: None)
+        fetch.fetch("toy", tmp_path, log=lambda _: None)
     for part in (
         "first: no network",
         "second: a.txt: the server answers 404",
@@ -156,7 +156,7 @@ def test_offline_lists_what_was_tried_and_two_ways_out(recipe, web, tmp_path):
 def test_a_wrong_member_is_refused_and_nothing_stays(recipe, web, tmp_path):
     web.content = tar([("toy/a.txt", FILES["a.txt"]), ("toy/folder/b.txt", b"other")])
     with pytest.raises(UserError, match=rf"folder/b\.txt.*{sha256_of(b'other')}, expected {SUMS['folder/b.txt']}"):
-        fetch.fetch("toy", tmp_path, say=lambda _: None)
+        fetch.fetch("toy", tmp_path, log=lambda _: None)
     assert not list(tmp_path.iterdir())
 
 
@@ -172,7 +172,7 @@ def test_from_a_folder_or_an_archive(recipe, web, tmp_path, layout):
     for name, content in {"toy.tgz": web.content}.items() if "archive" in layout else FILES.items():
         (inside / name).parent.mkdir(parents=True, exist_ok=True)
         (inside / name).write_bytes(content)
-    fetch.fetch("toy", tmp_path / "to", given / "toy.tgz" if layout == "archive" else given, say=lambda _: None)
+    fetch.fetch("toy", tmp_path / "to", given / "toy.tgz" if layout == "archive" else given, log=lambda _: None)
     assert tree(tmp_path / "to/toy") == FILES and web.asked == 0
 
 
@@ -186,7 +186,7 @@ def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, web, tmp_pat
     if damage == "changed":
         (given / "folder/b.txt").write_bytes(b"other")
     with pytest.raises(UserError, match=r"toy: --from .*given.*(b\.txt|holds neither)"):
-        fetch.fetch("toy", to, given, say=lambda _: None)
+        fetch.fetch("toy", to, given, log=lambda _: None)
     assert web.asked == 0 and not tree(tmp_path).keys() - {"given/a.txt", "given/folder/b.txt"}
 
 
@@ -194,14 +194,14 @@ def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, web, tmp_pat
 def test_a_file_that_is_no_archive_is_one_line(tmp_path, name):
     (tmp_path / name).write_text("no archive\n")
     with pytest.raises(UserError, match=r"^ptb: --from .*; give simple-examples\.tgz, or a folder with ptb\.") as told:
-        fetch.fetch("ptb", tmp_path / "to", tmp_path / name, say=lambda _: None)
+        fetch.fetch("ptb", tmp_path / "to", tmp_path / name, log=lambda _: None)
     assert "\n" not in str(told.value)
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_download(recipe, web, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/toy: cannot be written.*--to"):
-        fetch.fetch("toy", tmp_path / "file", say=lambda _: None)
+        fetch.fetch("toy", tmp_path / "file", log=lambda _: None)
     assert web.asked == 0
 
 
@@ -215,12 +215,12 @@ def test_a_full_disk_leaves_no_file_behind(recipe, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", write)
     with pytest.raises(UserError, match="No space left"):
-        fetch.fetch("toy", tmp_path, say=lambda _: None)
+        fetch.fetch("toy", tmp_path, log=lambda _: None)
     assert tree(tmp_path) == {}
 
 
 def test_the_command_line(tmp_path):
-    script = ROOT / "scripts" / "get_data.py"
+    script = ROOT / "scripts" / "download_data.py"
     command = [sys.executable, str(script), "all", "--to", str(tmp_path / "to"), "--from", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1 and "Traceback" not in result.stderr

@@ -17,7 +17,7 @@ SPLITS = {"ptb.train.txt": b"a b <unk>\nb a\n", "ptb.valid.txt": b"b\n", "ptb.te
 def alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.setenv("VARRNN_DATA", str(tmp_path / "named"))
-    monkeypatch.setattr(files, "project_data", lambda: tmp_path / "data")
+    monkeypatch.setattr(files, "default_data_dir", lambda: tmp_path / "data")
 
 
 @pytest.fixture
@@ -40,14 +40,19 @@ def test_named_folder_then_variable_then_data(small_ptb, tmp_path, monkeypatch):
     assert ptb.load().test.tolist() == [0, 0, 3]
     monkeypatch.delenv("VARRNN_DATA")
     assert ptb.load().test.tolist() == [0, 0, 3]
-    with pytest.raises(UserError, match=r"task\.path=.*named.*get_data\.py ptb"):
+    with pytest.raises(UserError, match=r"task\.path=.*named.*download_data\.py ptb"):
         ptb.load(str(tmp_path / "named"))
 
 
 def test_nothing_anywhere_lists_the_places_and_the_ways_out(tmp_path):
     with pytest.raises(UserError) as error:
         cornell.load()
-    for part in (str(tmp_path / "named/cornell"), str(tmp_path / "data/cornell"), "get_data.py cornell", "VARRNN_DATA"):
+    for part in (
+        str(tmp_path / "named/cornell"),
+        str(tmp_path / "data/cornell"),
+        "download_data.py cornell",
+        "VARRNN_DATA",
+    ):
         assert part in str(error.value)
 
 
@@ -118,7 +123,7 @@ def test_what_other_code_has_made_is_made_again(tmp_path, monkeypatch):
     """Numbers would come from code that the run's commit does not have."""
     assert cache.cached("key", lambda: {"x": np.zeros(1)}, beside=tmp_path)["x"] == 0
     assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0
-    monkeypatch.setattr(cache, "code", lambda: "changed")
+    monkeypatch.setattr(cache, "source_hash", lambda: "changed")
     assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 1
 
 

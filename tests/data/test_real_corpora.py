@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from varrnn.data import cornell, ptb
-from varrnn.data.corpus import columns, count_windows
+from varrnn.data.corpus import batchify, count_windows
 from varrnn.data.reviews import segments
 from varrnn.tasks import baselines
 
@@ -37,7 +37,7 @@ def test_ptb_counts(corpus):
 
 
 def test_ptb_windows(corpus):
-    train, valid = columns(corpus.train, 20), columns(corpus.valid, 20)
+    train, valid = batchify(corpus.train, 20), batchify(corpus.valid, 20)
     assert (len(train), len(valid)) == (46_479, 3_688)
     assert [count_windows(len(train), 35), count_windows(len(train), 20)] == [1327, 2323]
     assert [count_windows(len(valid), 35), count_windows(len(valid), 20)] == [105, 184]

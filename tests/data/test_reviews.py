@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from varrnn.data import csv_reviews, synthetic
-from varrnn.data.reviews import Reviews, cut, number_words, segments, shuffled
+from varrnn.data.reviews import Reviews, build_vocabulary, segment, segments, shuffled
 from varrnn.errors import UserError
 from varrnn.tasks import baselines
 
@@ -17,18 +17,18 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def test_ids_are_ranks_plus_three_after_a_start():
-    ids, rows = number_words([["b", "a", "a"], ["a", "c", "b"]], max_words=100)
+    ids, rows = build_vocabulary([["b", "a", "a"], ["a", "c", "b"]], max_words=100)
     assert ids[0].tolist() == [1, 5, 4, 4] and ids[1].tolist() == [1, 4, 6, 5]
     assert rows == 7 + 3
 
 
 def test_rare_words_become_oov_and_the_embedding_keeps_three_spare_rows():
-    ids, rows = number_words([["b", "a", "a"], ["a", "c", "b"]], max_words=6)
+    ids, rows = build_vocabulary([["b", "a", "a"], ["a", "c", "b"]], max_words=6)
     assert ids[1].tolist() == [1, 4, 2, 5] and rows == 9
 
 
 def test_segments_are_padded_on_the_left_and_short_ends_are_kept():
-    x, review = cut([np.arange(1, 6), np.arange(1, 5), np.array([1])], 4)
+    x, review = segment([np.arange(1, 6), np.arange(1, 5), np.array([1])], 4)
     assert x.tolist() == [[1, 2, 3, 4], [0, 0, 0, 5], [1, 2, 3, 4], [0, 0, 0, 1]]
     assert review.tolist() == [0, 0, 1, 2]
 
@@ -104,7 +104,7 @@ def test_synthetic_reviews_follow_the_seed():
 
 def test_ridge_is_the_closed_form_solution():
     data = segments(synthetic.load(count=300), 30, hold_out=0.1)
-    bag = baselines.Bag(data.train_x)
+    bag = baselines.BagOfWords(data.train_x)
     dense = np.zeros((bag.rows, baselines.MAX_ID))
     dense[bag.row, bag.word] = 1
     assert dense[0].sum() == len({word for word in data.train_x[0].tolist() if word > 3})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.reproduction.claims.sentiment import CLAIMS as SENTIMENT
 from varrnn.reproduction.published import TABLE1
 from varrnn.reproduction.runs import SEEDS, Run, language_model
@@ -24,7 +24,7 @@ def nested(options: dict) -> dict:
 
 def record(run: Run, seed: int, metrics: dict, history: dict | None = None, **content) -> dict:
     """A record of this run, with its config composed as run.py does."""
-    identity = identify(run)
+    identity = identity_of(run)
     made = {
         "schema": 1,
         "status": "finished",
@@ -93,7 +93,7 @@ def sentiment_run(
     train = (0.03 if rise else 0.12) + 0.15 * np.exp(-epoch / 8)
     history = {"epoch": epoch.tolist(), "test_rmse_mc": test_mc, "test_rmse": (test + 0.001).tolist()}
     history["train_rmse"] = train.tolist()
-    if identify(run).rates:
+    if identity_of(run).rates:
         history["train_rmse_mc"] = [float(value) if use else None for value, use in zip(train - 0.001, measured)]
         history["train_rmse"] = (train + 0.03).tolist()  # the approximation overstates it
     metrics = {"constant_rmse": 0.19146, "ridge_rmse": 0.152, "test_rmse_mc": float(test[-1]), "test_ll": -1.0}
@@ -105,9 +105,9 @@ def sentiment_records(seeds: tuple[int, ...] = SEEDS, epochs: int = 120) -> list
     """Every run of figures 3 to 15, shaped as the paper tells it."""
     made = {}
     for claim in SENTIMENT:
-        for run in claim.needs.values():
+        for run in claim.runs.values():
             for seed in seeds:
-                key = (repr(identify(run)), seed)  # one run may be spelled in two ways
+                key = (repr(identity_of(run)), seed)  # one run may be spelled in two ways
                 if key not in made:
                     made[key] = sentiment_run(run, seed, epochs, **shape(run))
     return list(made.values())
@@ -151,7 +151,7 @@ def ensemble(size: str, model: str, members: int, test: float) -> dict:
     return {
         "schema": 1,
         "kind": "ensemble",
-        "choices": dict(identify(language_model(size, model)).choices),
+        "choices": dict(identity_of(language_model(size, model)).choices),
         "diff": {},
         "members": members,
         "mc": mc,

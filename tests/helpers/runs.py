@@ -58,7 +58,7 @@ def learnable_texts(folder: Path) -> list[str]:
     return [*overrides, *sizes, "threads=1", "device=cpu", "progress=false"]
 
 
-def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, compose.Config]:
+def small(*overrides: str, device: torch.device = CPU) -> tuple[LanguageModelTask, compose.RunConfig]:
     """A task on 40 random words."""
     draw = np.random.default_rng(0)
     splits = [draw.integers(0, 40, n).astype(np.int64) for n in (1203, 407, 301)]

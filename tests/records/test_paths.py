@@ -32,24 +32,24 @@ def test_committed_records_lie_where_the_defaults_put_them() -> None:
     records = load().runs
     assert records
     for record in records:
-        assert record.path.relative_to(RECORDS) == record_paths.place(record)
+        assert record.path.relative_to(RECORDS) == record_paths.relative_path(record)
 
 
 def test_another_run_is_never_replaced(tmp_path) -> None:
     """As when a default changed after the record was published: the folder's name means another run now."""
     path = write(tmp_path, "default", OTHER)
-    with pytest.raises(UserError, match=r"another run.*model.p_W.*--tidy"):
-        record_paths.refuse_other(as_record(Path(), content(DEFAULT)), path)
-    record_paths.refuse_other(as_record(Path(), content(OTHER)), path)  # the same run, published again
-    record_paths.refuse_other(as_record(Path(), content(DEFAULT)), tmp_path / "nothing.json")
+    with pytest.raises(UserError, match=r"another run.*model.p_W.*--relocate"):
+        record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), path)
+    record_paths.check_overwrite(as_record(Path(), content(OTHER)), path)  # the same run, published again
+    record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), tmp_path / "nothing.json")
 
 
 def test_a_language_model_with_another_horizon_is_another_run(tmp_path) -> None:
     """It matches no row of a table, so it must not take the place of the run that does."""
-    longer = record_paths.place(as_record(Path(), content(language_model("small", "naive", "optim.epochs=50"))))
+    longer = record_paths.relative_path(as_record(Path(), content(language_model("small", "naive", "optim.epochs=50"))))
     assert longer == FOLDER / "optim.epochs=50" / "seed_1.json"
     sentiment = (*paper_runs.sentiment("naive"), "optim.epochs=40")
-    place = record_paths.place(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
+    place = record_paths.relative_path(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
     assert place.parent.name == "default"  # which goes on, and whose verdict says "short horizon"
 
 
@@ -57,7 +57,7 @@ def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
     """The default went from inverted to retain: older records move, those of the standard model stay."""
     inverted = "task.scaling=inverted"
     places = {
-        run: record_paths.place(as_record(Path(), synthetic.record(run, 1, {"test_rmse": 0.1}))).parent.name
+        run: record_paths.relative_path(as_record(Path(), synthetic.record(run, 1, {"test_rmse": 0.1}))).parent.name
         for model in ("naive", "none")
         for run in ((*paper_runs.sentiment(model), inverted), paper_runs.sentiment(model))
     }
@@ -66,7 +66,7 @@ def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
         content = synthetic.record(paper_runs.sentiment(model), 1, {"test_rmse": 0.1})
         content["config"]["task"]["scaling"] = "inverted"  # as the records of that time have it, whatever the model
         record = as_record(Path(), content)
-        assert (record_paths.place(record).parent.name == "default") is same
+        assert (record_paths.relative_path(record).parent.name == "default") is same
         assert bool(Records((record,)).group(paper_runs.sentiment(model))) is same
 
 
@@ -88,28 +88,28 @@ def test_other_numbers_of_mc_samples_are_no_other_training(tmp_path) -> None:
 
 def test_a_record_that_was_being_moved_is_not_overlooked(tmp_path) -> None:
     write(tmp_path, "default", DEFAULT).rename(tmp_path / FOLDER / "default" / "seed_1.moving")
-    with pytest.raises(UserError, match=r"seed_1\.moving: tidying was interrupted; rename it to seed_1_moved\.json"):
+    with pytest.raises(UserError, match=r"seed_1\.moving: relocating was interrupted; rename it to seed_1_moved\.json"):
         load(tmp_path)
     folder = tmp_path / FOLDER / "default"
     (folder / "seed_1.moving").rename(folder / "seed_1_moved.json")  # whatever stands at its own name by now is safe
-    assert record_paths.tidy(tmp_path) == [(folder / "seed_1_moved.json", folder / "seed_1.json")]
+    assert record_paths.relocate(tmp_path) == [(folder / "seed_1_moved.json", folder / "seed_1.json")]
 
 
 def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path) -> None:
     path = write(tmp_path, "default", DEFAULT)
     with pytest.raises(UserError, match="has 22 epochs and this run 10"):
-        record_paths.refuse_other(as_record(Path(), content(DEFAULT, epochs=10)), path)
+        record_paths.check_overwrite(as_record(Path(), content(DEFAULT, epochs=10)), path)
     longer = content(DEFAULT)
     for column, values in longer["history"].items():
         longer["history"][column] = [*values, 23] if column == "epoch" else values + values[-1:]
-    record_paths.refuse_other(as_record(Path(), longer), path)
+    record_paths.check_overwrite(as_record(Path(), longer), path)
 
 
 def test_an_unstable_run_does_not_replace_a_finished_one(tmp_path) -> None:
     path = write(tmp_path, "default", DEFAULT)
     unstable = content(DEFAULT, epochs=25) | {"status": "unstable", "metrics": {}}
     with pytest.raises(UserError, match="is of a finished run, this one is unstable"):
-        record_paths.refuse_other(as_record(Path(), unstable), path)
+        record_paths.check_overwrite(as_record(Path(), unstable), path)
 
 
 def test_a_record_with_mc_is_not_replaced_by_one_without(tmp_path) -> None:
@@ -119,32 +119,32 @@ def test_a_record_with_mc_is_not_replaced_by_one_without(tmp_path) -> None:
     plain["metrics"].pop("mc_samples", None)
     path.write_text(json.dumps(sampled))
     with pytest.raises(UserError, match="MC dropout with more samples"):
-        record_paths.refuse_other(as_record(Path(), plain), path)
-    record_paths.refuse_other(as_record(Path(), sampled), path)
+        record_paths.check_overwrite(as_record(Path(), plain), path)
+    record_paths.check_overwrite(as_record(Path(), sampled), path)
 
 
 def test_mc_without_word_dropout_is_not_replaced_by_the_ablation(tmp_path) -> None:
     path = write(tmp_path, "default", DEFAULT)
     ablation = content(DEFAULT) | {"mc": {"samples": 1000, "word_dropout": True}}
     with pytest.raises(UserError, match="MC dropout without word dropout"):
-        record_paths.refuse_other(as_record(Path(), ablation), path)
+        record_paths.check_overwrite(as_record(Path(), ablation), path)
     path.write_text(json.dumps(ablation))
-    record_paths.refuse_other(as_record(Path(), content(DEFAULT)), path)
+    record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), path)
 
 
 def test_tidy_moves_records_that_changed_places(tmp_path) -> None:
     first, second = write(tmp_path, "default", OTHER), write(tmp_path, OTHER_NAME, DEFAULT)
     before = first.read_text(), second.read_text()
-    assert record_paths.tidy(tmp_path) == [(first, second), (second, first)]
+    assert record_paths.relocate(tmp_path) == [(first, second), (second, first)]
     assert (second.read_text(), first.read_text()) == before
-    assert record_paths.tidy(tmp_path) == []
+    assert record_paths.relocate(tmp_path) == []
 
 
 def test_tidy_leaves_no_empty_folder_and_refuses_two_records_of_one_run(tmp_path) -> None:
     old = write(tmp_path, "model.p_W=0.3", OTHER)
-    record_paths.tidy(tmp_path)
+    record_paths.relocate(tmp_path)
     assert not old.parent.exists() and (tmp_path / FOLDER / OTHER_NAME / "seed_1.json").is_file()
     again = write(tmp_path, "model.p_W=0.3", OTHER)
     with pytest.raises(UserError, match="records of one run"):
-        record_paths.tidy(tmp_path)
+        record_paths.relocate(tmp_path)
     assert again.is_file()

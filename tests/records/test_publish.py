@@ -100,9 +100,9 @@ def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
 
 def test_what_is_committed_later_is_not_the_code_that_runs(monkeypatch) -> None:
     """As in a long sweep: its modules were loaded before, whatever git says by now."""
-    before = run_summary.code()
+    before = run_summary.code_version()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("asked git again"))
-    assert run_summary.code() == before
+    assert run_summary.code_version() == before
 
 
 def test_no_record_gives_way_to_another_run(publishing, summary) -> None:

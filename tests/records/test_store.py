@@ -4,34 +4,45 @@ import numpy as np
 import pytest
 from helpers import records as synthetic
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.errors import UserError
 from varrnn.records.store import load
 from varrnn.reproduction.claims import CLAIMS
 from varrnn.reproduction.grids import best_on_validation
 from varrnn.reproduction.runs import SEEDS, command, commands, language_model
-from varrnn.reproduction.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
+from varrnn.reproduction.statistics import (
+    final_mean,
+    kendall,
+    local_maximum,
+    median_filter,
+    overfitting_gap,
+    pooled_sd,
+    roughness,
+    spearman,
+)
 from varrnn.sweeps import ranking
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
 def test_every_needed_run_can_be_composed() -> None:
-    for run in {run for claim in CLAIMS for run in claim.needs.values()}:
-        identity = identify(run)
+    for run in {run for claim in CLAIMS for run in claim.runs.values()}:
+        identity = identity_of(run)
         assert f"model={identity.choices['model']}" in run
 
 
-@pytest.mark.parametrize("run", [BY_ID["C36b"].needs["1e-4"], BY_ID["C21"].needs["tokens"], BY_ID["C8"].needs["none"]])
+@pytest.mark.parametrize("run", [BY_ID["C36b"].runs["1e-4"], BY_ID["C21"].runs["tokens"], BY_ID["C8"].runs["none"]])
 def test_identity_is_what_run_py_composes(run) -> None:
     from varrnn.config import compose
 
     composed = compose.compose(list(run))
-    assert identify(run).options == compose.identity(composed) and identify(run).choices == compose.choices(composed)
+    assert identity_of(run).options == compose.identity(composed) and identity_of(run).choices == compose.choices(
+        composed
+    )
 
 
 def test_a_shorter_run_is_still_missing(records_of) -> None:
-    run = BY_ID["C26"].needs["naive"]
+    run = BY_ID["C26"].runs["naive"]
     lengths = {1: 40, 2: 100, 3: 120}
     records = records_of([synthetic.sentiment_run(run, seed, epochs) for seed, epochs in lengths.items()])
     assert len(records.group(run)) == 3 and records.missing(run, SEEDS) == (1,)
@@ -75,7 +86,7 @@ def test_points_without_a_common_seed_are_not_compared(records_of) -> None:
 
 
 def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
-    run = BY_ID["C26"].needs["naive"]
+    run = BY_ID["C26"].runs["naive"]
     runs = {epochs: (*run, f"optim.epochs={epochs}") for epochs in (120, 40)}
     records = records_of([synthetic.sentiment_run(runs[epochs], 1, epochs) for epochs in runs])
     assert records.group(run).epochs == 120 and len(records.group(run)) == 1
@@ -109,16 +120,16 @@ def test_commands_do_not_invent_runs() -> None:
 
 def test_statistics() -> None:
     epochs, values = np.arange(1, 21), np.array([5.0] * 10 + [1.0] + [2.0] * 7 + [3.0, 4.0])
-    assert final(epochs, values, 20) == 3.5 and gap(epochs, values, 20) == 2.5
+    assert final_mean(epochs, values, 20) == 3.5 and overfitting_gap(epochs, values, 20) == 2.5
     assert spearman([1, 2, 3, 4], [10, 20, 30, 25]) == pytest.approx(0.8)
     assert np.isnan(spearman([1, 2], [3, 3]))
     assert kendall([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
     assert pooled_sd([[1, 3], [10, 12]]) == pytest.approx(np.sqrt(2)) and pooled_sd([[1], [2]]) == 0
     assert median_filter(np.array([0.0, 9.0, 0.0, 0.0, 0.0])).max() < 9
-    assert bump(np.array([5, 4, 3, 2, 2, 2, 4, 5, 5, 4, 3, 1, 1, 1], dtype=float)) == pytest.approx(3, abs=1)
-    assert bump(np.arange(10.0)[::-1]) <= 0 and bump(np.array([1.0, 1, 1, 4, 4, 4, 1, 1, 1])) == 0
+    assert local_maximum(np.array([5, 4, 3, 2, 2, 2, 4, 5, 5, 4, 3, 1, 1, 1], dtype=float)) == pytest.approx(3, abs=1)
+    assert local_maximum(np.arange(10.0)[::-1]) <= 0 and local_maximum(np.array([1.0, 1, 1, 4, 4, 4, 1, 1, 1])) == 0
     steep = [190, 153, 152, 152, 152, 154, 157, 158, 158, 158, 156, 154, 152, 151, 151, 151]
-    assert bump(np.array(steep) / 1000) == pytest.approx(0.006)
+    assert local_maximum(np.array(steep) / 1000) == pytest.approx(0.006)
 
 
 def test_roughness_counts_neighbours_only() -> None:

@@ -36,7 +36,7 @@ def test_all_claims_are_there() -> None:
     numbers = {int("".join(filter(str.isdigit, claim.id))) for claim in CLAIMS}
     assert numbers == set(range(1, 51))
     assert len(BY_ID) == len(CLAIMS) and {f"C11{letter}" for letter in "abcdefgh"} <= BY_ID.keys()
-    assert {claim.id for claim in CLAIMS if claim.ours} == {"C22b", "C25", "C36b"}
+    assert {claim.id for claim in CLAIMS if claim.is_extra} == {"C22b", "C25", "C36b"}
 
 
 @pytest.mark.parametrize("name", TABLE1_CLAIMS)
@@ -48,7 +48,7 @@ def test_the_papers_own_numbers_reproduce_its_claims(paper: Records, name: str) 
 def test_one_seed_is_indicative(records_of) -> None:
     records = records_of(synthetic.table1_records("medium", seeds=(1,)))
     verdict = judge(BY_ID["C1"], records)
-    assert verdict.status == INDICATIVE and verdict.agrees and verdict.words() == "indicative: agrees"
+    assert verdict.status == INDICATIVE and verdict.agrees and verdict.label() == "indicative: agrees"
     assert verdict.commands == ("python run.py -m experiment=ptb_medium model=variational_tied,naive seed=2,3",)
 
 
@@ -62,7 +62,7 @@ def test_an_analogue_counts_paired_seeds_too(records_of) -> None:
     contents = synthetic.table1_records("large", at="small")
     for content in contents:
         content["seed"] += 2 if content["choices"]["model"] == "variational_tied" else 0
-    assert "n=1, indicative" in judge(BY_ID["C13"], records_of(contents)).analogue
+    assert "n=1, indicative" in judge(BY_ID["C13"], records_of(contents)).small_size
 
 
 def test_nothing_run_names_the_command() -> None:
@@ -154,7 +154,7 @@ def test_mc_is_compared_with_the_approximation_of_the_same_checkpoint(records_of
 
 
 def test_c21_pairs_the_same_seeds_in_all_metrics(records_of) -> None:
-    runs = BY_ID["C21"].needs
+    runs = BY_ID["C21"].runs
     contents = [synthetic.language_run(run, s, 77.9, 75.2, 73.4) for run in runs.values() for s in (1, 2)]
     verdict = judge(BY_ID["C21"], records_of(without_mc(contents, 2, test_ppl=99.0)))
     assert verdict.n == 1 and verdict.numbers.count("over 1 paired seeds") == 3
@@ -164,17 +164,17 @@ def test_small_analogue_counts_seeds_with_mc(records_of) -> None:
     contents = without_mc(synthetic.table1_records("medium", at="small"), 1, 3, test_ppl=150.0)
     assert (
         "gain 0.70; n=1, indicative; grid of variational_tied: 1 of 4)"
-        in judge(BY_ID["C5"], records_of(contents)).analogue
+        in judge(BY_ID["C5"], records_of(contents)).small_size
     )
 
 
 def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
-    runs = {role: tuple(o.replace("large", "small") for o in run) for role, run in BY_ID["C21"].needs.items()}
+    runs = {role: tuple(o.replace("large", "small") for o in run) for role, run in BY_ID["C21"].runs.items()}
     levels = {("types", 0.05): 95.0, ("types", 0.1): 97.0, ("tokens", 0.05): 95.5, ("tokens", 0.1): 90.0}
     contents = [
         synthetic.language_run((*runs[role], f"model.p_U={p}"), 1, v, v, v - 1) for (role, p), v in levels.items()
     ]
-    analogue = judge(BY_ID["C21"], records_of(contents)).analogue
+    analogue = judge(BY_ID["C21"], records_of(contents)).small_size
     assert analogue.startswith("small-size analogue agrees") and "authors' way -0.50" in analogue
 
 
@@ -182,15 +182,15 @@ def test_size_small_never_decides(records_of) -> None:
     records = records_of(synthetic.table1_records("medium", at="small"))
     verdicts = {claim.id: verdict for claim, verdict in judge_all(records)}
     assert all(verdicts[name].status == NOT_RUN for name in TABLE1_CLAIMS)
-    assert verdicts["C2"].analogue.startswith("small-size analogue agrees")
-    assert verdicts["C48"].analogue.startswith("small-size analogue disagrees")  # 121.7 is no 114.5
-    assert verdicts["C11a"].analogue == "" and verdicts["C15"].analogue == ""
+    assert verdicts["C2"].small_size.startswith("small-size analogue agrees")
+    assert verdicts["C48"].small_size.startswith("small-size analogue disagrees")  # 121.7 is no 114.5
+    assert verdicts["C11a"].small_size == "" and verdicts["C15"].small_size == ""
 
 
 def test_margins_do_not_hold_at_size_small(records_of) -> None:
     levels = {"naive": 97.0, "none": 102.0}  # 5 apart: C8 asks for 20 at size medium
     runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
-    assert judge(BY_ID["C8"], records_of(runs)).analogue.startswith("small-size analogue agrees")
+    assert judge(BY_ID["C8"], records_of(runs)).small_size.startswith("small-size analogue agrees")
 
 
 def test_unstable_runs_are_counted_and_not_used(records_of, paper_contents) -> None:
@@ -220,7 +220,7 @@ def test_c20_ten_models_at_the_papers_level_and_below_ten_naive_ones(records_of,
 def test_c20_fewer_small_models_are_an_analogue() -> None:
     few = [synthetic.ensemble("small", "variational_untied", 3, 92.0), synthetic.ensemble("small", "naive", 3, 95.0)]
     verdict = judge(BY_ID["C20"], Records(ensembles=tuple(few)))
-    assert verdict.status == NOT_RUN and verdict.analogue.startswith("small-size analogue agrees")
+    assert verdict.status == NOT_RUN and verdict.small_size.startswith("small-size analogue agrees")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_c20_rates_are_chosen_at_size_small_only() -> None:
     for size, found in (("small", True), ("medium", False)):
         made = [synthetic.ensemble(size, model, 3, 92.0) for model in ("variational_untied", "naive")]
         made = [one | {"diff": {"model.p_W": 0.1}} for one in made]
-        assert bool(judge(BY_ID["C20"], Records(ensembles=tuple(made))).analogue) is found
+        assert bool(judge(BY_ID["C20"], Records(ensembles=tuple(made))).small_size) is found
 
 
 def test_c22_takes_one_machine() -> None:
@@ -267,8 +267,8 @@ def test_c22_takes_one_machine() -> None:
 
 def test_c22_is_a_matter_of_gpus() -> None:
     assert judge(BY_ID["C22"], Records(benchmarks=(synthetic.benchmark(),))).status == NOT_APPLICABLE
-    assert judge(BY_ID["C22"], Records(benchmarks=(synthetic.benchmark("Titan X"),))).words() == "indicative: agrees"
-    assert judge(BY_ID["C22b"], Records(benchmarks=(synthetic.benchmark(),))).words() == "indicative: agrees"
+    assert judge(BY_ID["C22"], Records(benchmarks=(synthetic.benchmark("Titan X"),))).label() == "indicative: agrees"
+    assert judge(BY_ID["C22b"], Records(benchmarks=(synthetic.benchmark(),))).label() == "indicative: agrees"
     assert judge(BY_ID["C22"], Records()).status == NOT_RUN
 
 

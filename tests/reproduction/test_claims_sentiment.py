@@ -33,7 +33,7 @@ def test_the_papers_story_of_sentiment(sentiment: Records, name: str) -> None:
 
 @pytest.mark.parametrize("name", SAME)
 def test_curves_that_are_all_alike_reproduce_nothing(records_of, name: str) -> None:
-    runs = BY_ID[name].needs.values()
+    runs = BY_ID[name].runs.values()
     rough = 0.0 if name == "C37" else 0.001  # noise may put four values in any order
     contents = [synthetic.sentiment_run(run, seed, rough=rough) for run in runs for seed in (1, 2, 3)]
     for content in contents:
@@ -44,7 +44,7 @@ def test_curves_that_are_all_alike_reproduce_nothing(records_of, name: str) -> N
 def of(name: str, change, **shape) -> list[dict]:
     """Records of a claim's runs, all alike, each changed by `change(role, epoch, history)`."""
     made = []
-    for role, run in BY_ID[name].needs.items():
+    for role, run in BY_ID[name].runs.items():
         for seed in (1, 2, 3):
             content = synthetic.sentiment_run(run, seed, **shape)
             content["history"] |= change(role, np.array(content["history"]["epoch"]), content["history"])
@@ -60,7 +60,7 @@ def every_fifth(epoch: np.ndarray, values: np.ndarray) -> list[float | None]:
 @pytest.mark.parametrize("name", ["C40", "C41"])
 def test_mc_and_approximation_are_compared_at_the_same_epochs(records_of, name: str) -> None:
     def change(role, epoch, history):
-        plain = 0.15 + 0.002 * list(BY_ID[name].needs).index(role) + 0.0 * epoch
+        plain = 0.15 + 0.002 * list(BY_ID[name].runs).index(role) + 0.0 * epoch
         return {"test_rmse_mc": every_fifth(epoch, plain), "test_rmse": (plain + 0.05 * (epoch % 5 > 0)).tolist()}
 
     assert judge(BY_ID[name], records_of(of(name, change))).status == REPRODUCED
@@ -105,7 +105,7 @@ def test_models_are_compared_at_the_shorter_horizon(records_of) -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_a_limit_that_is_met_exactly_is_met(records_of, order: tuple[int, ...]) -> None:
     """One swap of neighbours among four weight decays is a rank correlation of -.8, whatever rounding makes of it."""
-    ends = dict(zip(BY_ID["C36"].needs, (0.18 - 0.01 * place for place in order)))
+    ends = dict(zip(BY_ID["C36"].runs, (0.18 - 0.01 * place for place in order)))
     records = records_of(of("C36", lambda role, epoch, _: {"test_rmse_mc": [ends[role]] * len(epoch)}))
     enough = sum((rank - place) ** 2 for rank, place in enumerate(order)) <= 2
     assert judge(BY_ID["C36"], records).status == (REPRODUCED if enough else NOT_REPRODUCED)
@@ -113,7 +113,7 @@ def test_a_limit_that_is_met_exactly_is_met(records_of, order: tuple[int, ...]) 
 
 def test_one_swap_among_four_settings_is_a_kendall_of_two_thirds(records_of) -> None:
     for swaps, status in ((1, REPRODUCED), (2, NOT_REPRODUCED)):
-        mc = dict(zip(BY_ID["C40"].needs, (0.150, 0.151, 0.155, 0.156, 0.140)))
+        mc = dict(zip(BY_ID["C40"].runs, (0.150, 0.151, 0.155, 0.156, 0.140)))
         plain = dict(zip(mc, (0.151, 0.150, *((0.155, 0.156) if swaps == 1 else (0.156, 0.155)), 0.140)))
         curves = of("C40", lambda role, epoch, _, mc=mc, plain=plain: {
             "test_rmse_mc": [mc[role]] * len(epoch), "test_rmse": [plain[role]] * len(epoch)})  # fmt: skip
@@ -141,17 +141,17 @@ def test_c32_looks_at_every_epoch(records_of) -> None:
 
 def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
     """A curve that never leaves the constant predictor is perfectly stable, which proves little, with any n."""
-    claim, flat = BY_ID["C43"], next(iter(BY_ID["C43"].needs))
+    claim, flat = BY_ID["C43"], next(iter(BY_ID["C43"].runs))
 
     def verdict(ends_at: float):
-        ends = {role: ends_at if role == flat else 0.15 for role in claim.needs}
-        needed = [(run, ends[role], seed) for role, run in claim.needs.items() for seed in (1, 2, 3)]
+        ends = {role: ends_at if role == flat else 0.15 for role in claim.runs}
+        needed = [(run, ends[role], seed) for role, run in claim.runs.items() for seed in (1, 2, 3)]
         return judge(
             claim, records_of([synthetic.sentiment_run(run, seed, 100, final=end) for run, end, seed in needed])
         )
 
-    assert verdict(0.191).words() == f"indicative: agrees (no better than a constant: {flat})"
-    assert verdict(0.18).words() == "reproduced"
+    assert verdict(0.191).label() == f"indicative: agrees (no better than a constant: {flat})"
+    assert verdict(0.18).label() == "reproduced"
 
 
 def test_a_model_that_overfits_beyond_the_constant_has_learnt(records_of) -> None:
@@ -166,7 +166,7 @@ def test_a_model_that_overfits_beyond_the_constant_has_learnt(records_of) -> Non
             "train_rmse_mc": every_fifth(epoch, np.full(len(epoch), 0.01)),
         }
 
-    assert judge(BY_ID["C27"], records_of(of("C27", change))).words() == "reproduced"
+    assert judge(BY_ID["C27"], records_of(of("C27", change))).label() == "reproduced"
 
 
 @pytest.mark.parametrize(("naive", "status"), [(0.04, REPRODUCED), (0.06, NOT_REPRODUCED), (None, NOT_RUN)])
@@ -210,7 +210,7 @@ def test_c50b_disagrees_where_recurrent_masks_at_every_step_do_no_harm(records_o
 @pytest.mark.parametrize(("off", "status"), [(0.004, REPRODUCED), (0.006, NOT_REPRODUCED)])
 def test_c40_asks_the_optimal_model_too_but_does_not_rank_it(records_of, off: float, status: str) -> None:
     """By MC it is the best of all, by the approximation behind the settings of the figure."""
-    ends = dict(zip(BY_ID["C40"].needs, (0.150, 0.151, 0.152, 0.153, 0.1495)))
+    ends = dict(zip(BY_ID["C40"].runs, (0.150, 0.151, 0.152, 0.153, 0.1495)))
 
     def change(role, epoch, history):
         extra = off * (role == "optimal model")
@@ -220,7 +220,7 @@ def test_c40_asks_the_optimal_model_too_but_does_not_rank_it(records_of, off: fl
 
 
 def test_c42_is_open_until_both_have_100_epochs(records_of) -> None:
-    runs = BY_ID["C42"].needs
+    runs = BY_ID["C42"].runs
     contents = [synthetic.sentiment_run(run, seed, 100 if role == "naive" else 8, rise=0.012)
                 for role, run in runs.items() for seed in (1, 2, 3)]  # fmt: skip
     verdict = judge(BY_ID["C42"], records_of(contents))
@@ -267,6 +267,6 @@ def test_what_the_synthetic_curves_lack_is_reported_as_failed(sentiment: Records
     ("seeds", "epochs", "status"), [((1, 2, 3), 40, SHORT), ((1, 2), 120, INDICATIVE), ((1,), 40, SHORT)]
 )
 def test_sentiment_needs_100_epochs_and_3_seeds(records_of, seeds, epochs, status) -> None:
-    runs = BY_ID["C26"].needs.values()
+    runs = BY_ID["C26"].runs.values()
     contents = [synthetic.sentiment_run(run, s, epochs, **synthetic.shape(run)) for run in runs for s in seeds]
     assert judge(BY_ID["C26"], records_of(contents)).status == status

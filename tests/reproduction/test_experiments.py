@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT
 from helpers import records as synthetic
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.records.store import Records, load
 from varrnn.reproduction.artefact import experiment, main, names, unique
 from varrnn.reproduction.claims import CLAIMS
@@ -46,14 +46,14 @@ def test_artefact(name: str, tmp_path) -> None:
     assert artefact.name == name and artefact.title
     assert set(artefact.claims) <= {claim.id for claim in CLAIMS}
     assert artefact.runs or artefact.more or name == "figure1"
-    assert all(identify(run).choices["task"] in ("ptb", "cornell") for run in artefact.runs)
-    written = artefact.draw(Records(), tmp_path)
+    assert all(identity_of(run).choices["task"] in ("ptb", "cornell") for run in artefact.runs)
+    written = artefact.render(Records(), tmp_path)
     assert written and all(path.stat().st_size > 0 for path in written)
 
 
 @pytest.mark.parametrize("name", DRAWN_IN_FULL)
 def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:
-    written = experiment(name).ARTEFACT.draw(full, tmp_path)
+    written = experiment(name).ARTEFACT.render(full, tmp_path)
     assert written and all(path.stat().st_size > 0 for path in written)
 
 
@@ -64,11 +64,11 @@ def test_every_claim_belongs_to_an_artefact() -> None:
 
 def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
     artefacts = [experiment(name).ARTEFACT for name in NAMES]
-    listed = {repr(identify(run)) for artefact in artefacts for run in artefact.runs}
+    listed = {repr(identity_of(run)) for artefact in artefacts for run in artefact.runs}
     ablations = {"C21", "C50"}  # protocol=authors_code, naive_recurrent: in no table or figure of the paper
     for claim in CLAIMS:
         if claim.id not in ablations:
-            assert {repr(identify(run)) for run in claim.needs.values()} <= listed, claim.id
+            assert {repr(identity_of(run)) for run in claim.runs.values()} <= listed, claim.id
 
 
 READERS = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
@@ -141,7 +141,7 @@ def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> No
     page = experiment("sentiment_page").page(full)
     for claim in (claim for claim in CLAIMS if claim.id in ("C26", "C27", "C31")):
         verdict = judge(claim, full)
-        assert f"| {claim.id} | {claim.statement} | {verdict.words()} | {verdict.numbers} |" in page
+        assert f"| {claim.id} | {claim.statement} | {verdict.label()} | {verdict.numbers} |" in page
     table = experiment("sentiment").table(full)
     row = next(row for row in table.rows if row[:3] == ["Naive dropout", "lstm", "200"])
     assert " | ".join([*row[:2], *row[3:]]) in page

@@ -7,7 +7,16 @@ from matplotlib.colors import to_rgb
 
 from varrnn.records.store import Records, load
 from varrnn.reporting.style import VARIANTS, sweep
-from varrnn.reproduction.figures import batch_curve, draw, error_panel, figure, finish, history, swept, variants
+from varrnn.reproduction.figures import (
+    batch_curve,
+    decorate,
+    error_panel,
+    figure,
+    history,
+    plot_curves,
+    sweep_curves,
+    variants,
+)
 from varrnn.reproduction.runs import language_model, sentiment
 
 RUNS = {model: language_model("medium", model) for model in ("naive", "variational_tied")}
@@ -29,8 +38,8 @@ def labels(axes) -> list[str]:
 
 def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> None:
     with figure(tmp_path, "x") as (panels, files):
-        drawn = draw(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
-        finish(panels[0], "a title", ylabel="perplexity")
+        drawn = plot_curves(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
+        decorate(panels[0], "a title", ylabel="perplexity")
         assert labels(panels[0]) == ["Variational (tied): not run", "Naive dropout (n=3)"]
         assert len(drawn) == 1 and drawn[0].n == 3 and len(panels[0].collections) == 1  # one band
     assert all(path.is_file() for path in files)
@@ -38,7 +47,7 @@ def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> 
 
 def test_an_empty_panel_names_the_command(tmp_path) -> None:
     with figure(tmp_path, "x") as (panels, _):
-        assert draw(panels[0], Records(), variants(RUNS)) == []
+        assert plot_curves(panels[0], Records(), variants(RUNS)) == []
         text = words(panels[0]).replace("\n", " ")
         assert "not run" in text
         assert "python run.py -m experiment=ptb_medium model=variational_tied,naive seed=1,2,3" in text
@@ -50,7 +59,7 @@ def test_unstable_runs_are_counted_in_the_legend(tmp_path) -> None:
     contents[1] |= {"status": "unstable"}
     records = load(synthetic.save(contents, tmp_path / "records"))
     with figure(tmp_path, "x") as (panels, _):
-        draw(panels[0], records, variants({"naive": RUNS["naive"]}), history("valid_ppl_authors"))
+        plot_curves(panels[0], records, variants({"naive": RUNS["naive"]}), history("valid_ppl_authors"))
         assert labels(panels[0]) == ["Naive dropout (n=2, 1 unstable)"]
 
 
@@ -58,8 +67,8 @@ def test_files_are_the_same_each_time(records: Records, tmp_path) -> None:
     contents = []
     for folder in ("one", "two"):
         with figure(tmp_path / folder, "x") as (panels, files):
-            draw(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
-            finish(panels[0])
+            plot_curves(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
+            decorate(panels[0])
         contents.append([path.read_bytes() for path in files])
     assert contents[0] == contents[1]
 
@@ -78,7 +87,7 @@ def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:
     curve = batch_curve(records.group(run))
     assert 90 <= len(curve.epochs) <= 110 and 8000 < curve.epochs[-1] < 8300  # 83 batches an epoch
     with figure(tmp_path, "x") as (panels, _):
-        draw(panels[0], records, variants({"naive": run}), batch_curve)
+        plot_curves(panels[0], records, variants({"naive": run}), batch_curve)
         assert panels[0].lines[0].get_marker() == "None"  # evenly spaced: a line, no points
 
 
@@ -105,7 +114,7 @@ def test_a_sweep_goes_from_dark_to_light() -> None:
     looks = list(sweep(["0", "0.1", "0.2", "0.5"]).values())
     lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (to_rgb(look.colour) for look in looks)]
     assert lightness == sorted(lightness) and max(lightness) < 0.75
-    assert [look.label for look, _ in swept({"0": RUNS["naive"], "0.5": RUNS["naive"]}, "p_U").values()] == [
+    assert [look.label for look, _ in sweep_curves({"0": RUNS["naive"], "0.5": RUNS["naive"]}, "p_U").values()] == [
         "p_U=0",
         "p_U=0.5",
     ]

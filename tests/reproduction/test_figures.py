@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction import figures
@@ -18,15 +18,15 @@ CURVES = {3: 3, 4: 4, 5: 6, 6: 4, 7: 4, 8: 6, 9: 4, 10: 3, 11: 2, 12: 8, 13: 3, 
 @pytest.mark.parametrize("number", PANELS)
 def test_curves_are_what_they_are_called(number, monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(figures, "draw", lambda axes, records, curves, of: seen.append((axes, curves, of)))
-    experiment(f"figure{number}").ARTEFACT.draw(Records(), tmp_path)
+    monkeypatch.setattr(figures, "plot_curves", lambda axes, records, curves, of: seen.append((axes, curves, of)))
+    experiment(f"figure{number}").ARTEFACT.render(Records(), tmp_path)
     assert len(seen) == PANELS[number] and len(seen[0][1]) == CURVES[number]
     for axes, curves, of in seen:
         title = axes.get_title()
         assert ("approximation" not in title) or of not in (figures.error_curve, figures.batch_curve)
         assert ("MC" not in title) or of in (figures.error_curve, figures.train_curve)
         for look, run in curves.values():
-            options = identify(run).options
+            options = identity_of(run).options
             said = re.findall(r"\b(p_E|p_U|p|T|λ)=([\d.e-]+)", f"{title} {look.label}")
             assert [options[NAMES[name]] for name, _ in said] == [float(value) for _, value in said], (
                 title,

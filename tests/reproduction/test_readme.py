@@ -13,7 +13,7 @@ from helpers import ROOT
 from varrnn.reproduction.readme import replace_section
 
 README = ROOT / "README.md"
-DEPARTURES = runpy.run_path(str(ROOT / "scripts" / "departures.py"))
+DIFFERENCES = runpy.run_path(str(ROOT / "scripts" / "differences.py"))
 
 
 PAGES = [
@@ -55,7 +55,9 @@ def test_a_variant_in_one_yaml(tmp_path):
 
 def test_the_departures_are_up_to_date():
     text = (ROOT / "results" / "DIFFERENCES.md").read_text(encoding="utf-8")
-    assert replace_section(text, "differs", DEPARTURES["block"]()) == text, "run python scripts/departures.py"
+    assert replace_section(text, "differs", DIFFERENCES["differences_section"]()) == text, (
+        "run python scripts/differences.py"
+    )
 
 
 def test_departures_are_collected_to_the_end_of_their_paragraph():
@@ -74,13 +76,13 @@ def f():
     # comment
     # Differs: and another
 '''
-    assert list(DEPARTURES["departures"](python)) == [
+    assert list(DIFFERENCES["differences"](python)) == [
         "the paper does not say.",
         "because",
         "of a comment",
         "and another",
     ]
-    assert list(DEPARTURES["departures"]('"""A. Differs: one line."""\nx = 1\n')) == ["one line."]
+    assert list(DIFFERENCES["differences"]('"""A. Differs: one line."""\nx = 1\n')) == ["one line."]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -12,7 +12,7 @@ from varrnn.errors import UserError
 from varrnn.records.store import Group, Records, load
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
-from varrnn.reproduction.readme import begin, end, readme_section, replace_section, results_section
+from varrnn.reproduction.readme import begin_marker, end_marker, readme_section, replace_section, results_section
 from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
 
@@ -89,20 +89,20 @@ def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
         synthetic.language_run(run, 1, 96.0, 94.0, 93.0, 22),
     ]
     records = records_of(contents)
-    row = rows(experiment("table_small").table(records))["Variational (untied)"]
+    row = rows(experiment("small").table(records))["Variational (untied)"]
     assert (
         row["rates"] == ["p_E=0.05 p_W=0.15 p_U=0.05 p_y=0.15"] and row["test"] == ["94.0"] and row["epochs"] == ["22"]
     )
-    table = experiment("table_small").table(records)
+    table = experiment("small").table(records)
     assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
     assert rows(table)["Naive dropout"]["valid"] == ["not run"]
     assert row["grid"] == ["2 of 4"] and rows(table)["Naive dropout"]["grid"] == ["0 of 3"]
-    grid = experiment("table_grid").table(records)
+    grid = experiment("small_grid").table(records)
     assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
 
 
 def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
-    selection = experiment("table_selection")
+    selection = experiment("selection")
     contents = []
     first, second, third, *_ = selection.grid()
     lucky = (first, 2, 0.11)  # a seed that the others do not have
@@ -131,7 +131,7 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
 
 def test_selection_compares_the_same_epochs(records_of) -> None:
     """A run that went on is looked at where all others end."""
-    selection = experiment("table_selection")
+    selection = experiment("selection")
     first, second, *_ = selection.grid()
     contents = [synthetic.sentiment_run(run, 1, length) for run, length in ((first, 20), (second, 40))]
     contents[0]["history"]["valid_rmse_mc"] = [0.15] * 20
@@ -181,15 +181,15 @@ def test_readme_block(records_of) -> None:
 
 
 def test_readme_markers() -> None:
-    old = f"# title\n{begin('x')}\nold\n{end('x')}\nrest\n"
+    old = f"# title\n{begin_marker('x')}\nold\n{end_marker('x')}\nrest\n"
     new = replace_section(old, "x", "new")
-    assert new == f"# title\n{begin('x')}\nnew\n{end('x')}\nrest\n"
+    assert new == f"# title\n{begin_marker('x')}\nnew\n{end_marker('x')}\nrest\n"
     assert replace_section(new, "x", "new") == new
     with pytest.raises(UserError, match="once each"):
         replace_section("no markers", "x", "new")
 
 
 def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:
-    differing = runpy.run_path(str(ROOT / "scripts" / "paper.py"))["differing"]
+    differing = runpy.run_path(str(ROOT / "scripts" / "make_results.py"))["differing"]
     stale = [str(path.relative_to(ROOT)) for path in differing(load())]
     assert not stale, f"run `make paper`: {', '.join(stale)}"

@@ -1,4 +1,4 @@
-"""scripts/uncertainty.py on two real, tiny runs; and reading a text word by word against the definition."""
+"""scripts/plot_uncertainty.py on two real, tiny runs; and reading a text word by word against the definition."""
 
 import json
 import math
@@ -11,13 +11,13 @@ import torch
 from helpers import ROOT
 
 from varrnn import Dropout
-from varrnn.analysis.word_uncertainty import foreign, read_text, scrambled, told_apart
+from varrnn.analysis.word_uncertainty import auroc, random_words, read_text, shuffled
 from varrnn.config import compose
 from varrnn.tasks.model import SequenceModel, initialise
-from varrnn.tasks.perplexity import sample_rows
+from varrnn.tasks.perplexity import sample_mask_batch
 from varrnn.training import run as training_run
 
-SCRIPT = ROOT / "scripts" / "uncertainty.py"
+SCRIPT = ROOT / "scripts" / "plot_uncertainty.py"
 TINY = ("size.units=8", "optim.epochs=1", "mc.samples=2", "progress=false", "device=cpu", "threads=1")
 
 
@@ -69,7 +69,7 @@ def test_regression(draw, tmp_path):
     assert (tmp_path / "run" / "uncertainty" / "regression.pdf").is_file()
     for words, message in (
         (("--text", SCRIPT), "--text: only for language models; leave out for task=synthetic_reviews"),
-        (("--shown", 9, "--words", 9, "--length", 9), "--words, --length, --shown: only for language models"),
+        (("--show-words", 9, "--words", 9, "--length", 9), "--words, --length, --show-words: only for language models"),
         (("--samples", 1), "--samples 1: must be at least 2 for task=synthetic_reviews"),
         (("--out", SCRIPT), f"{SCRIPT}: cannot be written ({SCRIPT} is a file, not a folder)"),
     ):
@@ -79,7 +79,7 @@ def test_regression(draw, tmp_path):
 
 def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
     """JSON knows no NaN."""
-    monkeypatch.setattr("varrnn.analysis.word_uncertainty.told_apart", lambda *_: math.nan)
+    monkeypatch.setattr("varrnn.analysis.word_uncertainty.auroc", lambda *_: math.nan)
     assert draw(language_run, "--words", "50", "--out", tmp_path) == (0, "")
     numbers = json.loads((tmp_path / "numbers.json").read_text(), parse_constant=pytest.fail)
     assert set(numbers["auroc"]["scrambled"].values()) == {None}
@@ -100,7 +100,7 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
         "error: mc.samples=: the passes of these pictures are set with --samples\n",
     )
     assert draw(language_run, "--words", 50, "--out", tmp_path / "few") == (0, "")
-    for name, value, least in (("samples", 0, 1), ("words", 1, 2), ("length", 1, 2), ("shown", -3, 2)):
+    for name, value, least in (("samples", 0, 1), ("words", 1, 2), ("length", 1, 2), ("show-words", -3, 2)):
         told = draw(language_run, f"--{name}", value)
         assert told == (1, f"error: --{name} {value}: must be at least {least}\n")
     for file in (tmp_path / "none.txt", tmp_path):
@@ -117,7 +117,7 @@ def test_reading_in_windows_is_reading_at_once(per_step):
     initialise(model, 1.0, seed=1)
     text = torch.randint(13, (40,))
     whole = read_text(model, text, samples=4)
-    masks = sample_rows(model, range(4), 0, False, 0, 39)  # all of it fits into one window
+    masks = sample_mask_batch(model, range(4), 0, False, 0, 39)  # all of it fits into one window
     with torch.no_grad():
         logits, _ = model(text[:-1, None].expand(-1, 4), None, masks)
     mean = logits.softmax(-1).double().mean(1)
@@ -136,7 +136,7 @@ def test_reading_in_windows_is_reading_at_once(per_step):
 
 def test_strange_texts():
     text = torch.arange(50)
-    assert torch.equal(scrambled(text).sort().values, text) and not torch.equal(scrambled(text), text)
-    assert foreign(text, 7).max() < 7
-    assert told_apart(torch.tensor([2.0, 3.0]), torch.tensor([0.0, 1.0])) == 1
-    assert told_apart(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0])) == 0.5
+    assert torch.equal(shuffled(text).sort().values, text) and not torch.equal(shuffled(text), text)
+    assert random_words(text, 7).max() < 7
+    assert auroc(torch.tensor([2.0, 3.0]), torch.tensor([0.0, 1.0])) == 1
+    assert auroc(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0])) == 0.5

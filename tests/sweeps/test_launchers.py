@@ -19,7 +19,7 @@ from varrnn.config.compose import CONFIGS
 from varrnn.errors import UserError
 from varrnn.sweeps import failures, launch, ranking
 from varrnn.training import checkpoint
-from varrnn.training.signals import SIGNALS, Interrupts, Stopped
+from varrnn.training.signals import SIGNALS, Interrupts, RunStopped
 
 
 def summaries(folder):
@@ -102,8 +102,8 @@ time.sleep(60)
 
 def test_ctrl_c_waits_for_the_run_under_way(tmp_path):
     """As in `make sentiment`: the command that starts others must not kill one that takes its time to save."""
-    code = "import sys; from pathlib import Path; from varrnn.training.signals import carried_out; "
-    process = started("-c", f"{code} carried_out([sys.executable, '-c', {SLOW!r}], Path.cwd())", folder=tmp_path)
+    code = "import sys; from pathlib import Path; from varrnn.training.signals import run_subprocess; "
+    process = started("-c", f"{code} run_subprocess([sys.executable, '-c', {SLOW!r}], Path.cwd())", folder=tmp_path)
     interrupted(process, [tmp_path / "begun"])
     assert process.returncode == -signal.SIGINT and (tmp_path / "saved").exists()
 
@@ -147,7 +147,7 @@ def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
 def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_path):
     write_texts(tmp_path)
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / launch.STOP).touch()
+    (tmp_path / "here" / launch.STOP_FILE).touch()
     (tmp_path / "here" / "failed_7.json").write_text("{}")
     words = ("-m", *TINY, "model=glob(non*)", "launcher=joblib", "hydra.sweep.dir=here", "mc.samples=0")
     done = python("run.py", *words, folder=tmp_path)
@@ -157,11 +157,11 @@ def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_pat
 
 def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
     """Hydra would make a warning of the exception, and start every run."""
-    monkeypatch.setattr(launch.Sweep, "folder", None)
-    monkeypatch.setattr(launch, "one_run", lambda _: 1 / 0)
+    monkeypatch.setattr(launch.SweepCallback, "folder", None)
+    monkeypatch.setattr(launch, "non_identity_key", lambda _: 1 / 0)
     made = OmegaConf.create({"run_dir": None, "hydra": {"sweep": {"dir": str(tmp_path)}}})
     with pytest.raises(SystemExit, match=r"(?s)Traceback.*ZeroDivisionError"):
-        launch.Sweep().on_multirun_start(made)
+        launch.SweepCallback().on_multirun_start(made)
 
 
 NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
@@ -191,8 +191,8 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
 
 def test_a_job_that_slurm_refused_is_not_called_lost():
     refused = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
-    assert failures.lost(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
-    assert failures.lost(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
+    assert failures.crash_message(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
+    assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
 
 
 def hydra(launcher, number=0, n_jobs=0):
@@ -204,18 +204,18 @@ def hydra(launcher, number=0, n_jobs=0):
 
 
 def test_threads_are_divided(tmp_path, monkeypatch):
-    made = compose.Config()
+    made = compose.RunConfig()
     monkeypatch.setattr(torch, "set_num_threads", lambda count: taken.append(count))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(launch, "cores", lambda: 8)
+    monkeypatch.setattr(launch, "available_cores", lambda: 8)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
     cases = {("basic", 0): 0, ("joblib", 0): 1, ("joblib", 2): 4, ("joblib", 16): 1, ("joblib", -1): 1}
     for (launcher, n_jobs), threads in [*cases.items(), (("submitit_slurm", 0), 3)]:
         taken = []
-        with launch.share(made, hydra(launcher, n_jobs=n_jobs), tmp_path):
+        with launch.assign_resources(made, hydra(launcher, n_jobs=n_jobs), tmp_path):
             assert taken == [threads] * bool(threads), (launcher, n_jobs)
     taken = []
-    with launch.share(compose.Config(threads=5), hydra("joblib"), tmp_path):
+    with launch.assign_resources(compose.RunConfig(threads=5), hydra("joblib"), tmp_path):
         assert taken == []  # which the run takes itself
 
 
@@ -225,20 +225,22 @@ def test_one_gpu_each(tmp_path, monkeypatch):
     for name, fake in {"set_device": taken.append, "device_count": lambda: 2, "is_available": lambda: False}.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(launch, "cores", lambda: 7)
-    assert launch.side_by_side("auto") == 7  # a driver that torch cannot use
+    monkeypatch.setattr(launch, "available_cores", lambda: 7)
+    assert launch.max_parallel_runs("auto") == 7  # a driver that torch cannot use
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert launch.side_by_side("auto") == 2
-    with launch.share(compose.Config(), hydra("joblib", 0), tmp_path):
-        with launch.share(compose.Config(device="cuda"), hydra("joblib", 1), tmp_path):
+    assert launch.max_parallel_runs("auto") == 2
+    with launch.assign_resources(compose.RunConfig(), hydra("joblib", 0), tmp_path):
+        with launch.assign_resources(compose.RunConfig(device="cuda"), hydra("joblib", 1), tmp_path):
             assert taken == [0, 1]
-        third, fourth = (launch.share(compose.Config(), hydra("joblib", number), tmp_path) for number in (2, 3))
+        third, fourth = (
+            launch.assign_resources(compose.RunConfig(), hydra("joblib", number), tmp_path) for number in (2, 3)
+        )
         with third, fourth:
             assert taken == [0, 1, 1, 1]  # the second has ended; then all are taken: 3 modulo 2
     for given, launcher in itertools.product(("cpu", "cuda:1"), ("joblib", "basic")):
-        with launch.share(compose.Config(device=given), hydra(launcher), tmp_path):
+        with launch.assign_resources(compose.RunConfig(device=given), hydra(launcher), tmp_path):
             assert len(taken) == 4
-    with launch.share(compose.Config(), hydra("submitit_slurm"), tmp_path):
+    with launch.assign_resources(compose.RunConfig(), hydra("submitit_slurm"), tmp_path):
         assert len(taken) == 4  # Slurm hands out its own GPUs
 
 
@@ -247,7 +249,7 @@ def test_a_fault_of_ours_leaves_its_traceback(tmp_path):
     try:
         raise ZeroDivisionError("fault")
     except ZeroDivisionError as error:
-        failure = failures.failed(error, made, [])
+        failure = failures.record_failure(error, made, [])
     assert failure.last_lines[-1] == "ZeroDivisionError: fault"
     assert "Traceback" in (compose.run_dir(made) / "error.txt").read_text()
 
@@ -256,8 +258,8 @@ def test_a_killed_job_is_explained(tmp_path):
     class TerminatedWorkerError(Exception):
         __module__ = "joblib.externals.loky"
 
-    with pytest.raises(Exception, match="ended without a word") as caught, launch.reported():
-        launch.Sweep.folder = tmp_path
+    with pytest.raises(Exception, match="ended without a word") as caught, launch.report_failures():
+        launch.SweepCallback.folder = tmp_path
         raise TerminatedWorkerError("a worker was killed")
     assert "start the same command again" in str(caught.value)
 
@@ -278,17 +280,17 @@ def test_submitits_signals_save_and_requeue():
         signal.signal(signal.SIGUSR2, requeue)
         with Interrupts() as interrupts:
             os.kill(os.getpid(), signal.SIGTERM)
-            interrupts.leave("saved")
-            assert heard == [signal.SIGTERM] and interrupts.asked is None
+            interrupts.stop("saved")
+            assert heard == [signal.SIGTERM] and interrupts.signum is None
             os.kill(os.getpid(), signal.SIGUSR2)
             with pytest.raises(SystemExit):
-                interrupts.leave("saved")
+                interrupts.stop("saved")
         os.kill(os.getpid(), signal.SIGUSR2)  # while the process is ending
         assert heard == [signal.SIGTERM, signal.SIGUSR2]
-        with pytest.raises(Stopped), Interrupts() as interrupts:
+        with pytest.raises(RunStopped), Interrupts() as interrupts:
             interrupts.previous[signal.SIGUSR1] = signal.SIG_DFL  # nobody listens to it
             os.kill(os.getpid(), signal.SIGUSR1)
-            interrupts.leave("saved")
+            interrupts.stop("saved")
     finally:
         for signum, handler in kept.items():
             signal.signal(signum, handler)

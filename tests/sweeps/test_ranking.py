@@ -122,7 +122,7 @@ def test_all_ranks_are_made_by_the_same_seeds():
     scores[0.6] = {1: 70}
     points = [summary(s, v, **{"model.p_U": p}) for p, of_seed in scores.items() for s, v in of_seed.items()]
     (grid,) = ranking.grids(points)
-    assert [grid.at(point, ("model.p_U",)) for point in grid.points] == [0.6, 0.4, 0.1, 0.2, 0.3, 0.5]
+    assert [grid.value(point, ("model.p_U",)) for point in grid.points] == [0.6, 0.4, 0.1, 0.2, 0.3, 0.5]
     note = "mean over seed 1; points without come last; shown is the mean over all seeds of a point."
     assert note in ranking.table(grid).note
     (grid,) = ranking.grids(points[:4])
@@ -133,10 +133,10 @@ def test_all_ranks_are_made_by_the_same_seeds():
 def test_the_frame_is_around_the_first_rank(monkeypatch, tmp_path):
     """Though another cell shows a lower mean, over other seeds."""
     framed = []
-    monkeypatch.setattr(heatmap, "paint", lambda panel, cells, best: framed.append((cells.tolist(), best)))
+    monkeypatch.setattr(heatmap, "draw_cells", lambda panel, cells, best: framed.append((cells.tolist(), best)))
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 99, **{"model.p_U": 0.1})]
     (grid,) = ranking.grids([*points, summary(1, 81, **{"model.p_U": 0.2})])
-    heatmap.draw(grid, tmp_path)
+    heatmap.draw_heatmap(grid, tmp_path)
     assert framed == [([[89.5, 81.0]], (0, 0))]
 
 
@@ -145,7 +145,7 @@ def test_seeds_are_averaged_and_an_unstable_seed_loses():
     points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]
     points += [summary(1, 10, **{"model.p_U": 0.4}), summary(2, status="unstable", metrics={}, **{"model.p_U": 0.4})]
     (grid,) = ranking.grids(points)
-    assert [grid.at(point, ("model.p_U",)) for point in grid.points] == [0.1, 0.3, 0.4]
+    assert [grid.value(point, ("model.p_U",)) for point in grid.points] == [0.1, 0.3, 0.4]
     assert [str(point) for point in grid.points] == ["85 ± 7.07", "85.95 ± 0.0707", "unstable"]
 
 
@@ -168,10 +168,10 @@ def test_the_best_yaml_is_a_tuned_file():
 
 def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     painted = []
-    real = heatmap.paint
-    monkeypatch.setattr(heatmap, "paint", lambda *given: (painted.append(given), real(*given)))
+    real = heatmap.draw_cells
+    monkeypatch.setattr(heatmap, "draw_cells", lambda *given: (painted.append(given), real(*given)))
     (grid,) = ranking.grids(variational_grid())
-    files = heatmap.draw(grid, tmp_path)
+    files = heatmap.draw_heatmap(grid, tmp_path)
     assert [file.suffix for file in files] == [".pdf", ".png"] and all(file.stat().st_size > 1000 for file in files)
     ((panel, cells, _),) = painted
     assert cells.tolist() == [[90, 85], [80, 99]]  # p_U across, p_W down
@@ -255,19 +255,19 @@ def test_a_grid_with_a_long_name_is_shown_too():
     options = {f"optim.{key}": 0.123456789 for key in ("lr", "decay", "clip")}
     texts = {f"task.{split}": "/".join(["folder" * 5] * 4) for split in ("train", "valid", "test")}
     (grid,) = ranking.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
-    grid.others |= texts
-    assert len(grid.name.encode()) <= compose.LONGEST and "/" not in grid.name
+    grid.fixed |= texts
+    assert len(grid.name.encode()) <= compose.MAX_NAME_BYTES and "/" not in grid.name
 
 
 def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):
     rates = [summary(**{"optim.lr": lr, "model.p_U": p}) for lr in (0.5, 0.7) for p in (0.1, 0.2)]
-    files = [file.name for grid in ranking.grids(rates) for file in heatmap.draw(grid, tmp_path)]
+    files = [file.name for grid in ranking.grids(rates) for file in heatmap.draw_heatmap(grid, tmp_path)]
     assert len(set(files)) == 4 and any(name.endswith("0.5.png") for name in files)
 
 
 def test_the_next_command_can_be_pasted():
     (grid,) = ranking.grids(variational_grid())
-    grid.others |= {"task.train": "my texts/a,b.txt", "task.hold_out": 0.1}
+    grid.fixed |= {"task.train": "my texts/a,b.txt", "task.hold_out": 0.1}
     words = shlex.split(ranking.next_command(grid))
     assert not any("hold_out" in word for word in words)  # the chosen model is trained on everything
     assert "task.train='my texts/a,b.txt'" in words and "model.p_U=0.1" in words
@@ -289,21 +289,21 @@ def test_command_repeats_the_run_exactly():
 def test_scaling_of_masks_can_be_swept():
     """It is left out of a run's identity only where nothing is dropped."""
     sweep = {"sweeper": {"params": {"task.scaling": "inverted,retain"}}, "overrides": {"task": []}}
-    assert plan.one_run(OmegaConf.create({"hydra": sweep, "task": {}})) is None
+    assert plan.non_identity_key(OmegaConf.create({"hydra": sweep, "task": {}})) is None
     sweep["sweeper"]["params"] = {"threads": "1,2"}
-    assert "one and the same run" in plan.one_run(OmegaConf.create({"hydra": sweep, "task": {}}))
+    assert "one and the same run" in plan.non_identity_key(OmegaConf.create({"hydra": sweep, "task": {}}))
 
 
 def test_the_grids_of_sentiment_are_those_of_the_table():
     """Every point of the three files, for both cells, is a run that the selection table waits for."""
-    from varrnn.config.identity import identify
+    from varrnn.config.identity import identity_of
     from varrnn.reproduction.artefact import experiment
 
-    wanted = {str(identify(run)) for run in experiment("table_selection").ARTEFACT.runs}
+    wanted = {str(identity_of(run)) for run in experiment("selection").ARTEFACT.runs}
     made = set()
     for name in ("sentiment_grid", "sentiment_naive", "sentiment_no_recurrent"):
         keys = GRIDS[name]
         for cell, *values in itertools.product(("lstm", "gru"), *keys.values()):
             point = tuple(f"{key}={value:g}" for key, value in zip(keys, values))
-            made.add(str(identify((f"sweep={name}", f"cell={cell}", *point))))
+            made.add(str(identity_of((f"sweep={name}", f"cell={cell}", *point))))
     assert made == wanted and len(made) == 24

@@ -12,12 +12,12 @@ from varrnn.errors import UserError
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--over optim.lrr", "--over optim.lrr: there is no such option; did you mean optim.lr"),
-        ("--over seed", "--over seed: a grid point is the mean over its seeds"),
-        ("--over mc.samples", "--over mc.samples: no grid is ranked over this option"),
-        ("--over cell", "--over cell: no grid is ranked over this option"),
-        ("--over optim.lr", "no runs below ."),
-        ("--over task.scaling", "no runs below ."),
+        ("--sweep-key optim.lrr", "--sweep-key optim.lrr: there is no such option; did you mean optim.lr"),
+        ("--sweep-key seed", "--sweep-key seed: a grid point is the mean over its seeds"),
+        ("--sweep-key mc.samples", "--sweep-key mc.samples: no grid is ranked over this option"),
+        ("--sweep-key cell", "--sweep-key cell: no grid is ranked over this option"),
+        ("--sweep-key optim.lr", "no runs below ."),
+        ("--sweep-key task.scaling", "no runs below ."),
     ],
 )
 def test_what_the_summary_refuses(tmp_path, monkeypatch, words, message):
@@ -30,7 +30,7 @@ def test_what_the_summary_refuses(tmp_path, monkeypatch, words, message):
 
 
 def test_a_summary_of_records_stays_out_of_the_repository(tmp_path):
-    usual_out = runpy.run_path(str(ROOT / "scripts" / "sweep_summary.py"))["usual_out"]
-    assert usual_out(tmp_path) == tmp_path / "summary"
+    default_out = runpy.run_path(str(ROOT / "scripts" / "sweep_summary.py"))["default_out"]
+    assert default_out(tmp_path) == tmp_path / "summary"
     for folder in ("results/records", "results/records/ptb/small", "results"):
-        assert usual_out(ROOT / folder) == ROOT / "runs" / "summary_of_records"
+        assert default_out(ROOT / folder) == ROOT / "runs" / "summary_of_records"

@@ -16,12 +16,12 @@ VARIANTS = ("none", "naive", "moon", "moon_emb", "moon_cell_only", "variational_
 
 
 def draws(update: int = 0) -> torch.Generator:
-    return rng.generator(CPU, rng.MASKS, 1, 1, update)
+    return rng.make_generator(CPU, rng.MASKS, 1, 1, update)
 
 
 def test_windows_follow_each_other_and_targets_are_the_next_words():
     task, _ = small()
-    assert task.train.shape == (300, 4) and task.updates == 299 // 7 == 42
+    assert task.train.shape == (300, 4) and task.updates_per_epoch == 299 // 7 == 42
     assert task.train[0].tolist() != task.train[1].tolist()
 
 
@@ -32,14 +32,14 @@ def test_the_loss_is_summed_over_time_and_averaged_over_the_batch():
     words = task.train[:8]
     mean = F.cross_entropy(model(words[:-1])[0].flatten(0, 1), words[1:].flatten())
     assert step.objective.item() == pytest.approx(7 * mean.item(), rel=1e-5)
-    assert step.measured.item() == pytest.approx(mean.item(), rel=1e-5)
+    assert step.loss_for_log.item() == pytest.approx(mean.item(), rel=1e-5)
 
 
 def test_the_state_is_carried_into_the_next_window():
     task, made = small("model=none")
     model = task.model(made)
     first = task.loss(model, 1, 0, None, draws())
-    carried, fresh = (task.loss(model, 1, 1, state, draws()).measured for state in (first.state, None))
+    carried, fresh = (task.loss(model, 1, 1, state, draws()).loss_for_log for state in (first.state, None))
     whole = model(task.train[:14])[0][7:]
     expected = F.cross_entropy(whole.flatten(0, 1), task.train[8:15].flatten())
     assert carried.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -50,7 +50,7 @@ def test_the_state_is_carried_into_the_next_window():
 def test_masks_are_new_in_every_window_and_the_same_for_the_same_draw():
     task, made = small("model=variational_untied", "model.p_U=0.5", "model.p_W=0.5")
     model = task.model(made).train()
-    one, again, other = (task.loss(model, 1, 0, None, draws(k)).measured.item() for k in (0, 0, 1))
+    one, again, other = (task.loss(model, 1, 0, None, draws(k)).loss_for_log.item() for k in (0, 0, 1))
     assert one == again != other
 
 
@@ -102,9 +102,9 @@ def test_a_training_step_on_the_meta_device_makes_no_tensor_elsewhere_and_waits_
         setattr(task, name, getattr(task, name).to("meta"))
     model = task.model(made).train()
     trainer = Trainer(task, model, made, None, None, torch.device("meta"))
-    step, norm = trainer.update(1, 0, None, 1.0, None)
-    step, norm = trainer.update(1, 1, step.state, 1.0, None)
-    assert step.measured.device.type == norm.device.type == "meta"
+    step, norm = trainer.training_step(1, 0, None, 1.0, None)
+    step, norm = trainer.training_step(1, 1, step.state, 1.0, None)
+    assert step.loss_for_log.device.type == norm.device.type == "meta"
 
 
 @pytest.mark.cuda
@@ -117,9 +117,9 @@ def test_a_training_step_on_a_gpu_equals_the_cpu_and_never_synchronises(variant)
         model = where.model(made).train()
         trainer = Trainer(where, model, made, None, None, where.train.device)
         torch.cuda.set_sync_debug_mode("error" if where is there else "default")
-        step, norm = trainer.update(1, 0, None, 1.0, None)
+        step, norm = trainer.training_step(1, 0, None, 1.0, None)
         torch.cuda.set_sync_debug_mode("default")
-        results.append((step.measured.item(), norm.item()))
+        results.append((step.loss_for_log.item(), norm.item()))
     assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
@@ -138,9 +138,9 @@ def test_parameter_counts_at_ten_thousand_words(units, expected):
 def test_the_first_window_of_the_real_text(variant):
     made = compose.compose(["experiment=ptb_medium", f"model={variant}", "size.units=100"])
     task = base.build(made, CPU)
-    assert task.updates == 1327 and task.num_words == 10_000
+    assert task.updates_per_epoch == 1327 and task.num_words == 10_000
     model = task.model(made).train()
     trainer = Trainer(task, model, made, None, None, CPU)
-    step, norm = trainer.update(1, 0, None, 1.0, draws())
-    assert step.measured.exp().item() == pytest.approx(10_000, rel=0.05)
+    step, norm = trainer.training_step(1, 0, None, 1.0, draws())
+    assert step.loss_for_log.exp().item() == pytest.approx(10_000, rel=0.05)
     assert 3 < norm.item() < 7  # near 4 where the loss is summed over time; near 0.12 where it is averaged

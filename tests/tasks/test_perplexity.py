@@ -8,34 +8,34 @@ from helpers.runs import CPU, small
 
 from varrnn import rng
 from varrnn.tasks import evaluate, perplexity
-from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.tasks.perplexity import MCPerplexity
 
 VARIANTS = ("naive", "moon_emb", "variational_tied", "variational_untied")
 
 
-def build(*overrides: str, rows: int = 5, memory_mb: int = 1, word_dropout: bool = False) -> MonteCarlo:
+def build(*overrides: str, rows: int = 5, memory_mb: int = 1, word_dropout: bool = False) -> MCPerplexity:
     task, made = small("model.p_W=0.4", "model.p_y=0.4", *overrides)
     model = task.model(made).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(8)  # far from uniform predictions, so that averaging logs would show
-    return MonteCarlo(model, task.test[:120], made.seed, word_dropout, rows, memory_mb)
+    return MCPerplexity(model, task.test[:120], made.seed, word_dropout, rows, memory_mb)
 
 
-def finish(carlo: MonteCarlo, samples: int) -> MonteCarlo:
-    while carlo.done < samples:
-        carlo.advance(samples)
-    return carlo
+def finish(sampler: MCPerplexity, samples: int) -> MCPerplexity:
+    while sampler.done < samples:
+        sampler.advance(samples)
+    return sampler
 
 
-def one_at_a_time(carlo: MonteCarlo, samples: int) -> torch.Tensor:
+def one_at_a_time(sampler: MCPerplexity, samples: int) -> torch.Tensor:
     """log p of every target under each sample alone: (samples, N - 1)."""
     found = []
     for i in range(samples):
-        draw = rng.generator(CPU, rng.MONTE_CARLO, carlo.seed, i, 0)
-        masks = carlo.model.sample_text_masks(1, carlo.word_dropout, None, draw)
+        draw = rng.make_generator(CPU, rng.MONTE_CARLO, sampler.seed, i, 0)
+        masks = sampler.model.sample_document_masks(1, sampler.word_dropout, None, draw)
         with torch.no_grad():
-            parts = [log_p for log_p in evaluate.log_probabilities(carlo.model, carlo.text.unsqueeze(1), 50, masks)]
+            parts = [log_p for log_p in evaluate.log_probabilities(sampler.model, sampler.text.unsqueeze(1), 50, masks)]
         found.append(torch.cat(parts)[:, 0])
     return torch.stack(found)
 
@@ -43,14 +43,14 @@ def one_at_a_time(carlo: MonteCarlo, samples: int) -> torch.Tensor:
 @pytest.mark.parametrize("variant", ["moon_emb", "variational_tied", "variational_untied"])
 @pytest.mark.parametrize("word_dropout", [False, True])
 def test_samples_as_rows_equal_the_sequential_definition(variant, word_dropout):
-    carlo = finish(build(f"model={variant}", word_dropout=word_dropout), 23)
-    alone = one_at_a_time(carlo, 23)
+    sampler = finish(build(f"model={variant}", word_dropout=word_dropout), 23)
+    alone = one_at_a_time(sampler, 23)
     assert len(alone.unique(dim=0)) > 20
     expected = alone.exp().mean(0).log().mean().neg().exp().item()
     averaged_logs = alone.mean(0).mean().neg().exp().item()
-    assert carlo.result()[0] == pytest.approx(expected, rel=1e-5)
+    assert sampler.result()[0] == pytest.approx(expected, rel=1e-5)
     assert averaged_logs > expected * 1.001
-    curve = carlo.curve_ppl()
+    curve = sampler.curve_ppl()
     assert curve["samples"] == [1, 2, 5, 10, 20]
     for samples, ppl in zip(curve["samples"], curve["ppl"]):
         assert ppl == pytest.approx(alone[:samples].exp().mean(0).log().mean().neg().exp().item(), rel=1e-5)
@@ -63,27 +63,28 @@ def test_the_number_of_rows_and_the_memory_change_nothing():
 
 
 def test_word_dropout_is_off_unless_asked_for():
-    masks = perplexity.sample_rows(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
+    masks = perplexity.sample_mask_batch(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
     assert masks.words.unique().tolist() == [1.0]
-    dropped = perplexity.sample_rows(build("model.p_E=0.5").model, range(3), 1, True, 0, 9).words
+    dropped = perplexity.sample_mask_batch(build("model.p_E=0.5").model, range(3), 1, True, 0, 9).words
     assert dropped.shape == (3, 40) and set(dropped.unique().tolist()) == {0.0, 2.0}
 
 
 def test_masks_of_a_sample_are_held_over_the_whole_text():
-    carlo = build("model=variational_untied", rows=2)
+    sampler = build("model=variational_untied", rows=2)
     seen = []
-    original = carlo.model.hidden
-    carlo.model.hidden = lambda words, state, masks: seen.append(masks) or original(words, state, masks)
-    carlo.memory_mb = 0  # windows of one step
-    finish(carlo, 4)
+    original = sampler.model.features
+    sampler.model.features = lambda words, state, masks: seen.append(masks) or original(words, state, masks)
+    sampler.memory_mb = 0  # windows of one step
+    finish(sampler, 4)
     assert len(seen) == 2 * 119
     assert all(masks is seen[0] for masks in seen[:119]) and seen[119] is not seen[0]
 
 
 def test_naive_masks_are_new_in_every_window():
-    carlo = build("model=naive", rows=2)
+    sampler = build("model=naive", rows=2)
     first, second = (
-        setattr(carlo, "position", p) or carlo.__setattr__("pass_rows", 2) or carlo._window_masks(4) for p in (0, 4)
+        setattr(sampler, "position", p) or sampler.__setattr__("pass_rows", 2) or sampler._window_masks(4)
+        for p in (0, 4)
     )
     assert first.layers[0].z_x.shape[0] == 4 and not torch.equal(first.layers[0].z_x, second.layers[0].z_x)
     assert math.isfinite(finish(build("model=naive"), 6).result()[0])
@@ -91,51 +92,51 @@ def test_naive_masks_are_new_in_every_window():
 
 def test_stopping_inside_a_pass_and_going_on_is_bit_identical():
     whole = finish(build(memory_mb=0), 12)
-    carlo = build(memory_mb=0)
+    sampler = build(memory_mb=0)
     for _ in range(150):  # in the middle of the second pass
-        carlo.advance(12)
-    assert carlo.position > 0 and carlo.done == 5
+        sampler.advance(12)
+    assert sampler.position > 0 and sampler.done == 5
     resumed = build(memory_mb=0)
-    resumed.load_state_dict(carlo.state_dict())
+    resumed.load_state_dict(sampler.state_dict())
     assert finish(resumed, 12).result() == whole.result()
     assert resumed.curve_ppl() == whole.curve_ppl()
 
 
 def test_a_pass_can_be_forgotten_and_the_finished_ones_stay():
-    carlo = build(memory_mb=0)
+    sampler = build(memory_mb=0)
     for _ in range(150):
-        carlo.advance(12)
-    carlo.restart_pass()
-    assert carlo.done == 5 and finish(carlo, 12).result() == finish(build(memory_mb=0), 12).result()
+        sampler.advance(12)
+    sampler.restart_pass()
+    assert sampler.done == 5 and finish(sampler, 12).result() == finish(build(memory_mb=0), 12).result()
 
 
 def test_more_samples_can_be_added_later():
-    carlo = finish(finish(build(), 5), 12)
-    assert carlo.result() == pytest.approx(finish(build(), 12).result(), rel=1e-9)
+    sampler = finish(finish(build(), 5), 12)
+    assert sampler.result() == pytest.approx(finish(build(), 12).result(), rel=1e-9)
 
 
 def test_no_dropout_gives_the_deterministic_perplexity():
-    carlo = finish(build("model.p_W=0", "model.p_U=0", "model.p_E=0", "model.p_y=0"), 3)
-    expected = evaluate.perplexity(carlo.model, carlo.text.unsqueeze(1), 50)
-    assert carlo.result()[0] == pytest.approx(expected, rel=1e-6)
+    sampler = finish(build("model.p_W=0", "model.p_U=0", "model.p_E=0", "model.p_y=0"), 3)
+    expected = evaluate.perplexity(sampler.model, sampler.text.unsqueeze(1), 50)
+    assert sampler.result()[0] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("samples", [3, 23])
 def test_the_standard_error_is_the_jackknife_over_groups_of_samples(samples):
-    carlo = finish(build(), samples)
-    alone, group = one_at_a_time(carlo, samples).double(), torch.arange(samples) % perplexity.GROUPS
+    sampler = finish(build(), samples)
+    alone, group = one_at_a_time(sampler, samples).double(), torch.arange(samples) % perplexity.GROUPS
     n = len(group.unique())
     left_out = torch.stack([alone[group != one].exp().mean(0).log().mean() for one in range(n)])
-    expected = carlo.result()[0] * (left_out.var(correction=0) * (n - 1)).sqrt().item()
-    assert n == min(samples, 20) and carlo.result()[1] == pytest.approx(expected, rel=1e-3)
+    expected = sampler.result()[0] * (left_out.var(correction=0) * (n - 1)).sqrt().item()
+    assert n == min(samples, 20) and sampler.result()[1] == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_standard_error_is_about_the_spread_of_repetitions():
     results = []
     for seed in range(12):
-        carlo = build(rows=20)
-        carlo.seed = seed
-        results.append(finish(carlo, 40).result())
+        sampler = build(rows=20)
+        sampler.seed = seed
+        results.append(finish(sampler, 40).result())
     values, errors = zip(*results)
     spread = torch.tensor(values).std().item()
     assert 0.4 < (sum(errors) / len(errors)) / spread < 2.5
@@ -152,4 +153,4 @@ def test_the_standard_error_is_about_the_spread_of_repetitions():
     ],
 )
 def test_what_suits_the_device_and_the_vocabulary(asked, words, device, expected):
-    assert perplexity.room(*asked, words, torch.device(device)) == expected
+    assert perplexity.choose_batch(*asked, words, torch.device(device)) == expected

@@ -14,12 +14,12 @@ from varrnn.data import synthetic
 from varrnn.data.reviews import segments
 from varrnn.errors import UserError
 from varrnn.tasks import regression, sentiment
-from varrnn.tasks.regression import Part, approximation, monte_carlo
+from varrnn.tasks.regression import Split, deterministic_predictions, mc_predictions
 from varrnn.tasks.sentiment import SentimentTask
 from varrnn.training import checkpoint
 from varrnn.training import run as training_run
 from varrnn.training import trainer as training_loop
-from varrnn.training.progress import Bar
+from varrnn.training.progress import RunMonitor
 from varrnn.training.signals import Clock
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def _few_reviews(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentiment, "read", lambda options: few)
 
 
-def compose(tmp_path: Path, *overrides: str) -> compose_config.Config:
+def compose(tmp_path: Path, *overrides: str) -> compose_config.RunConfig:
     where = (f"runs_root={tmp_path}", "task.steps=14", "task.batch_size=50", "optim.epochs=2")
     return compose_config.compose([*SMALL, *where, *overrides])
 
@@ -49,7 +49,7 @@ def test_one_batch_can_be_overfitted(tmp_path: Path):
     task = SentimentTask.load(made, CPU)
     model = task.model(made)
     trainer = training_loop.Trainer(task, model, made, tmp_path, None, CPU)  # type: ignore[arg-type]
-    losses = [float(trainer.update(epoch, 0, None, 0.01, None)[0].measured) for epoch in range(80)]
+    losses = [float(trainer.training_step(epoch, 0, None, 0.01, None)[0].loss_for_log) for epoch in range(80)]
     assert losses[0] == pytest.approx(1.0, abs=0.2), "standardised ratings have variance 1"
     assert losses[-1] < 0.05
 
@@ -63,11 +63,11 @@ def test_errors_are_in_units_of_the_ratings(tmp_path: Path):
     error = np.sqrt(np.mean((first - DATA.train_y[:100]) ** 2)) * DATA.std
     assert found["train_rmse_100"] == pytest.approx(error, rel=1e-5)
     assert len(task.measured_rows) == 120, "all training segments where there are fewer than 2,655"
-    assert len(sentiment.fixed_sample(10_620)) == 2655
+    assert len(sentiment.train_eval_indices(10_620)) == 2655
 
 
 def test_log_likelihood_of_one_sample_is_the_normal_density():
-    part = Part(torch.zeros(3, 1), torch.tensor([0.1, 0.5, 0.9]), 0)
+    part = Split(torch.zeros(3, 1), torch.tensor([0.1, 0.5, 0.9]), 0)
     samples = torch.tensor([[0.2, 0.2, 0.2]])
     normal = torch.distributions.Normal(samples[0].double(), math.sqrt(1 / 0.1))
     assert part.log_likelihood(samples) == pytest.approx(float(normal.log_prob(part.y.double()).mean()))
@@ -84,8 +84,8 @@ def test_mc_mean_settles_as_samples_grow(tmp_path: Path, protocol: str):
     with torch.no_grad():
         model.output.weight.mul_(20)
     x = torch.from_numpy(DATA.test_x)
-    target = monte_carlo(model, x, 2000, (9, 9)).mean(0)
-    distance = [float((monte_carlo(model, x, n, (1, n)).mean(0) - target).square().mean().sqrt()) for n in (4, 64)]
+    target = mc_predictions(model, x, 2000, (9, 9)).mean(0)
+    distance = [float((mc_predictions(model, x, n, (1, n)).mean(0) - target).square().mean().sqrt()) for n in (4, 64)]
     assert distance[0] > 0
     assert 2.2 < distance[0] / distance[1] < 7, "16 times the samples, a quarter of the error"
 
@@ -94,9 +94,9 @@ def test_samples_as_rows_are_single_passes_side_by_side(tmp_path: Path):
     """Row (sample, segment) of the batched pass is what the segment alone gives under its own masks."""
     _, model = make(tmp_path)
     x = torch.from_numpy(DATA.test_x)[:5]
-    rows = monte_carlo(model, x, 3, (4, 2))
+    rows = mc_predictions(model, x, 3, (4, 2))
     assert rows.shape == (3, 5) and len(rows.unique()) == 15
-    masks = model.sample_mc_masks(x.t(), 3, rng.generator("cpu", rng.MONTE_CARLO, 4, 2, 0, 0))
+    masks = model.sample_mc_masks(x.t(), 3, rng.make_generator("cpu", rng.MONTE_CARLO, 4, 2, 0, 0))
     layer = masks.layers[0]
     for sample, segment in ((0, 0), (1, 3), (2, 4)):
         row = slice(sample * 5 + segment, sample * 5 + segment + 1)
@@ -108,20 +108,20 @@ def test_samples_as_rows_are_single_passes_side_by_side(tmp_path: Path):
 
 def test_chunks_change_nothing_but_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     task, model = make(tmp_path)
-    whole = approximation(model, task.x)
+    whole = deterministic_predictions(model, task.x)
     monkeypatch.setattr(regression, "ROWS", 7)
-    torch.testing.assert_close(approximation(model, task.x), whole)
-    rows = monte_carlo(model, task.x, 3, (1,))
+    torch.testing.assert_close(deterministic_predictions(model, task.x), whole)
+    rows = mc_predictions(model, task.x, 3, (1,))
     assert rows.shape == (3, 120) and len(rows.unique()) == 360, "every chunk has masks of its own"
-    assert torch.equal(rows, monte_carlo(model, task.x, 3, (1,)))
-    assert not torch.equal(rows, monte_carlo(model, task.x, 3, (2,)))
+    assert torch.equal(rows, mc_predictions(model, task.x, 3, (1,)))
+    assert not torch.equal(rows, mc_predictions(model, task.x, 3, (2,)))
 
 
 def test_mc_without_word_dropout_keeps_all_words(tmp_path: Path):
     task, model = make(tmp_path, "model.p_E=0.9", "model.p_U=0", "model.p_W=0", "model.p_y=0")
-    kept = monte_carlo(model, task.x, 2, (1,), word_dropout=False)
-    torch.testing.assert_close(kept[0], approximation(model, task.x))
-    assert not torch.allclose(monte_carlo(model, task.x, 2, (1,))[0], kept[0])
+    kept = mc_predictions(model, task.x, 2, (1,), word_dropout=False)
+    torch.testing.assert_close(kept[0], deterministic_predictions(model, task.x))
+    assert not torch.allclose(mc_predictions(model, task.x, 2, (1,))[0], kept[0])
 
 
 def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
@@ -169,7 +169,7 @@ def test_the_last_tenth_is_measured_with_fifty_samples(tmp_path: Path):
 
 def test_fifty_samples_are_those_of_the_held_out_reviews(tmp_path: Path):
     task, model = make(tmp_path, "task.hold_out=0.1")
-    drawn = task._ratings(monte_carlo(model, task.valid.x, 50, (1, 2, sentiment.VALID)))
+    drawn = task._ratings(mc_predictions(model, task.valid.x, 50, (1, 2, sentiment.VALID)))
     assert task.epoch_metrics(model, 2)["valid_rmse_mc"] == task.valid.rmse(drawn.mean(0))
 
 
@@ -184,7 +184,7 @@ def test_the_summary_repeats_the_last_epoch(tmp_path: Path):
 def test_train_error_by_mc_where_the_test_error_is(tmp_path: Path):
     task, model = make(tmp_path, "optim.epochs=30")
     found = task.epoch_metrics(model, 3)
-    drawn = monte_carlo(model, task.x[:100], 2, (1, 3, sentiment.TRAIN_FIRST)).mean(0).numpy()
+    drawn = mc_predictions(model, task.x[:100], 2, (1, 3, sentiment.TRAIN_FIRST)).mean(0).numpy()
     error = np.sqrt(np.mean((drawn - DATA.train_y[:100]) ** 2)) * DATA.std
     assert found["train_rmse_100_mc"] == pytest.approx(error, rel=1e-5)
     assert found["train_rmse_mc"] != found["train_rmse"]
@@ -224,12 +224,12 @@ class StopAt:
         raise KeyboardInterrupt(words)
 
 
-def fit(made: compose_config.Config, folder: Path, interrupts) -> training_loop.Trainer:
+def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_loop.Trainer:
     """As runs.py does, from whatever the folder holds."""
     folder.mkdir(exist_ok=True)
     task = SentimentTask.load(made, CPU)
-    with Bar(interrupts, False, 60.0, "") as bar:
-        trainer = training_loop.Trainer(task, task.model(made), made, folder, bar, CPU)
+    with RunMonitor(interrupts, False, 60.0, "") as monitor:
+        trainer = training_loop.Trainer(task, task.model(made), made, folder, monitor, CPU)
         trainer.fit("commit")
     return trainer
 
@@ -254,7 +254,9 @@ def test_resume_is_bit_identical(tmp_path: Path, model: str):
 
 def test_every_segment_is_read_once_per_epoch(tmp_path: Path):
     task, _ = make(tmp_path)
-    assert task.updates == 3 and [task.words(i) for i in range(3)] == [700, 700, 280], "the last batch is kept"
+    assert task.updates_per_epoch == 3 and [task.words(i) for i in range(3)] == [700, 700, 280], (
+        "the last batch is kept"
+    )
     first, second = task._shuffled(1).clone(), task._shuffled(2)
     assert torch.equal(first.sort().values, torch.arange(120)) and not torch.equal(first, second)
 
@@ -285,7 +287,7 @@ def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     file = tmp_path / "mine.csv"
     file.write_text("text,rating\n" + "".join(f"word{i % 3} is fine,{i % 5}\n" for i in range(20)))
     task = SentimentTask.load(compose_config.compose(["task=reviews", f"task.path={file}", "task.steps=5"]), CPU)
-    assert (task.name, task.updates, len(task.test.x)) == ("reviews", 1, 4)
+    assert (task.name, task.updates_per_epoch, len(task.test.x)) == ("reviews", 1, 4)
     with pytest.raises(UserError, match=r"task\.path=other\.csv and task\.csv=.*mine\.csv: two names of one option"):
         SentimentTask.load(compose_config.compose(["task=reviews", "task.path=other.csv", f"task.csv={file}"]), CPU)
 
@@ -296,7 +298,7 @@ def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str,
     monkeypatch.undo()
     made = compose_config.compose(["experiment=cornell", f"cell={cell}"])
     task = SentimentTask.load(made, CPU)
-    assert (len(task.x), len(task.test.x), task.updates) == (10_620, 2655, 83)
+    assert (len(task.x), len(task.test.x), task.updates_per_epoch) == (10_620, 2655, 83)
     assert (task.data.mean, task.data.std) == (pytest.approx(0.58917, abs=1e-5), pytest.approx(0.18391, abs=1e-5))
     assert task.reference_metrics()["constant_rmse"] == pytest.approx(0.19146, abs=1e-5)
     assert task.reference_metrics()["ridge_rmse"] == pytest.approx(0.152, abs=1e-3)
@@ -309,10 +311,10 @@ def test_a_gpu_computes_the_same(tmp_path: Path, protocol: str):
     made = compose(tmp_path, f"protocol={protocol}")
     gpu = torch.device("cuda")
     here, there = SentimentTask.load(made, CPU), SentimentTask.load(made, gpu)
-    expected = approximation(here.model(made).eval(), here.x)
-    found = approximation(there.model(made).eval(), there.x)
+    expected = deterministic_predictions(here.model(made).eval(), here.x)
+    found = deterministic_predictions(there.model(made).eval(), there.x)
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
     trainer = training_loop.Trainer(there, there.model(made), made, tmp_path, None, gpu)  # type: ignore[arg-type]
-    draws = rng.generator(gpu, rng.MASKS, 1)
-    assert math.isfinite(float(trainer.update(1, 0, None, 0.001, draws)[0].measured))
-    assert monte_carlo(there.model(made).eval(), there.test.x, 3, (1,)).shape == (3, len(there.test.x))
+    draws = rng.make_generator(gpu, rng.MASKS, 1)
+    assert math.isfinite(float(trainer.training_step(1, 0, None, 0.001, draws)[0].loss_for_log))
+    assert mc_predictions(there.model(made).eval(), there.test.x, 3, (1,)).shape == (3, len(there.test.x))

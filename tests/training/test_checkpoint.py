@@ -38,7 +38,7 @@ def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
     def refuse(*_, **__):
         raise error
 
-    with pytest.raises(type(error)), checkpoint.readable(tmp_path / "checkpoint.pt"):
+    with pytest.raises(type(error)), checkpoint.checkpoint_errors(tmp_path / "checkpoint.pt"):
         refuse()
     checkpoint.save({}, tmp_path / "checkpoint.pt")
     monkeypatch.setattr(torch, "save", refuse)

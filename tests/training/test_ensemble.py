@@ -14,7 +14,7 @@ from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks import perplexity as task_perplexity
 from varrnn.tasks.evaluate import log_probabilities
-from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.tasks.perplexity import MCPerplexity
 from varrnn.training import ensemble
 from varrnn.training import run as training_run
 
@@ -37,10 +37,11 @@ def by_definition(folder, samples):
     made = compose.load_run(folder)
     task = base.build(made, torch.device("cpu"))
     model = task.model(made)
-    training_run.load_reported(model, made, folder)
+    training_run.load_reported_weights(model, made, folder)
     text = task.test.unsqueeze(1)
     drawn = (
-        task_perplexity.sample_rows(model, range(i, i + 1), made.seed, False, 0, len(text)) for i in range(samples)
+        task_perplexity.sample_mask_batch(model, range(i, i + 1), made.seed, False, 0, len(text))
+        for i in range(samples)
     )
     masks = list(drawn) or [None]
     return sum(next(log_probabilities(model, text, len(text), m)).exp() for m in masks).squeeze(1) / len(masks)
@@ -56,7 +57,7 @@ def average(folders, *sampled):
 
 def test_samples_that_a_run_has_left_are_used_and_kept(folders, monkeypatch):
     """Fewer samples than there are must neither be drawn again nor replace them."""
-    monkeypatch.setattr(MonteCarlo, "advance", None)  # sampling again would fail
+    monkeypatch.setattr(MCPerplexity, "advance", None)  # sampling again would fail
     folder = folders[1][0]
     before = (folder / "mc.pt").read_bytes()
     made = ensemble.average([ensemble.member(folder, True, ["mc.samples=2"])])
@@ -96,7 +97,7 @@ def test_samples_already_drawn_are_used_again_and_more_are_added(folders):
 def test_only_one_model_is_in_memory(folders, monkeypatch):
     _, names = folders
     alive, most = weakref.WeakSet(), []
-    real = training_run.load_reported
+    real = training_run.load_reported_weights
 
     def watched(model, *rest):
         gc.collect()
@@ -104,7 +105,7 @@ def test_only_one_model_is_in_memory(folders, monkeypatch):
         most.append(len(alive))
         real(model, *rest)
 
-    monkeypatch.setattr(training_run, "load_reported", watched)
+    monkeypatch.setattr(training_run, "load_reported_weights", watched)
     average(names, False, False, False)
     assert most == [1, 1, 1]
 

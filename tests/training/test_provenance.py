@@ -7,7 +7,7 @@ from helpers.runs import make_run
 from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.records import publish
-from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.tasks.perplexity import MCPerplexity
 from varrnn.training import checkpoint, ensemble
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
 
 def stopped_after(windows: int, monkeypatch) -> None:
     """Ctrl-C in the middle of sampling."""
-    original, seen = MonteCarlo.advance, []
+    original, seen = MCPerplexity.advance, []
 
     def advance(self, samples):
         seen.append(1)
@@ -32,7 +32,7 @@ def stopped_after(windows: int, monkeypatch) -> None:
             raise KeyboardInterrupt
         return original(self, samples)
 
-    monkeypatch.setattr(MonteCarlo, "advance", advance)
+    monkeypatch.setattr(MCPerplexity, "advance", advance)
 
 
 def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
@@ -82,7 +82,7 @@ def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
     folder = make_run("mc.samples=3", "model.p_E=0.4")
     plain = run_summary.read(folder)["metrics"]["test_ppl_mc"]
     words = training_run.run(compose.load_run(folder, ["mc.word_dropout=true"]), folder)["metrics"]["test_ppl_mc"]
-    monkeypatch.setattr(MonteCarlo, "advance", None)  # nothing is sampled again
+    monkeypatch.setattr(MCPerplexity, "advance", None)  # nothing is sampled again
     assert (
         training_run.run(compose.load_run(folder, ["mc.word_dropout=false"]), folder)["metrics"]["test_ppl_mc"] == plain
     )
@@ -114,7 +114,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     kernels = run_summary.read(run)["hardware"]["kernels"]
     assert kernels == run_summary.kernels(torch.device("cpu"))
     assert run_summary.read(run)["hardware"]["instructions"] == torch.backends.cpu.get_cpu_capability()
-    assert f"{run_summary.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in run_summary.place(
+    assert f"{run_summary.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in run_summary.environment(
         torch.device("cpu")
     )
     longer = compose.load_run(run)

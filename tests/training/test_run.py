@@ -101,7 +101,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
 def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
     whole = training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'whole'}"]))
-    original, steps = Trainer.update, []
+    original, steps = Trainer.training_step, []
 
     def update(self, *arguments):
         steps.append(1)
@@ -109,7 +109,7 @@ def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
             os.kill(os.getpid(), signum)
         return original(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "update", update)
+    monkeypatch.setattr(Trainer, "training_step", update)
     with pytest.raises(KeyboardInterrupt, match="the same command goes on from here"):
         training_run.run(compose.compose(overrides))
     assert len(steps) == 30 and run_summary.read(tmp_path / "stopped") is None
@@ -121,7 +121,7 @@ def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
 
 def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, monkeypatch, capsys):
     training_run.run(compose.compose(tiny))
-    monkeypatch.setattr(Trainer, "update", None)  # training again would fail
+    monkeypatch.setattr(Trainer, "training_step", None)  # training again would fail
     training_run.run(compose.compose(tiny))
     assert "finished already" in capsys.readouterr().out
     more = training_run.run(compose.compose([*tiny, "mc.samples=9"]))
@@ -217,9 +217,9 @@ def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
 
 def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
     expected = pytest.raises(UserError, match="another process is running here")
-    with checkpoint.locked(tmp_path), expected, checkpoint.locked(tmp_path):
+    with checkpoint.lock_run_dir(tmp_path), expected, checkpoint.lock_run_dir(tmp_path):
         pass
-    with checkpoint.locked(tmp_path):
+    with checkpoint.lock_run_dir(tmp_path):
         pass  # the lock is free again
 
 
@@ -234,7 +234,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
 ):
     words = ("train.checkpoint_minutes=0", f"train.log_every={every}")
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'bad'}", *words])
-    original, steps = Trainer.update, []
+    original, steps = Trainer.training_step, []
 
     def update(self, *arguments):
         steps.append(1)
@@ -246,7 +246,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
                 weight.register_hook(lambda gradient: gradient * float("inf"))
         return original(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "update", update)
+    monkeypatch.setattr(Trainer, "training_step", update)
     with pytest.raises(UserError, match=rf"epoch 1, update 5 of .*: {said}.*last good checkpoint is kept"):
         training_run.run(made)
     saved = checkpoint.load(tmp_path / "bad" / "checkpoint.pt")
@@ -257,14 +257,14 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
 
 
 def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
-    original, fresh = Trainer.update, []
+    original, fresh = Trainer.training_step, []
 
     def update(self, epoch, update, state, *rest):
         if state is None:
             fresh.append((epoch, update))
         return original(self, epoch, update, state, *rest)
 
-    monkeypatch.setattr(Trainer, "update", update)
+    monkeypatch.setattr(Trainer, "training_step", update)
     training_run.run(compose.compose([*tiny, "mc.samples=0"]))
     assert fresh == [(1, 0), (2, 0)]
 

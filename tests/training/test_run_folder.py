@@ -15,7 +15,7 @@ from varrnn.sweeps.unfinished import unfinished_runs
 from varrnn.training import checkpoint, ensemble
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
-from varrnn.training.device import choose_device, runs_on
+from varrnn.training.device import choose_device, supports_capability
 from varrnn.training.trainer import Trainer
 
 
@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch):
 
 def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, monkeypatch):
     """Its numbers are those of the old horizon, its parameters are not: nothing may put the two together."""
-    original = Trainer.update
+    original = Trainer.training_step
 
     def stop(self, *arguments):
         if self.progress.epoch == 3 and self.progress.update == 5:
@@ -36,10 +36,10 @@ def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, mon
 
     longer = compose.load_run(run)
     longer.optim.epochs, longer.train.checkpoint_minutes = 4, 0
-    monkeypatch.setattr(Trainer, "update", stop)
+    monkeypatch.setattr(Trainer, "training_step", stop)
     with pytest.raises(KeyboardInterrupt):
         training_run.run(longer, run)
-    monkeypatch.setattr(Trainer, "update", original)
+    monkeypatch.setattr(Trainer, "training_step", original)
     assert run_summary.read(run)["status"] == "going on"
     for use in (
         lambda: ensemble.member(run, mc=False),
@@ -82,7 +82,7 @@ def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
         ({}, {"new": 3}, "new: None there, 3 asked"),
     ):
         with pytest.raises(UserError, match=told):
-            checkpoint.refuse_changes(tmp_path, {"same": 1} | saved, {"same": 1} | asked)
+            checkpoint.require_same_config(tmp_path, {"same": 1} | saved, {"same": 1} | asked)
 
 
 @pytest.mark.parametrize("content", ["half", "{}", "[1]"])
@@ -158,7 +158,7 @@ def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
     ],
 )
 def test_which_gpus_a_build_of_torch_serves(gpu, builds, served):
-    assert runs_on(gpu, builds) == served
+    assert supports_capability(gpu, builds) == served
 
 
 def test_a_broken_checkpoint_or_folder_is_one_clear_line(tiny, tmp_path):

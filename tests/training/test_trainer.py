@@ -11,26 +11,26 @@ from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.sweeps import plan
 from varrnn.tasks.language_model import LanguageModelTask
-from varrnn.tasks.perplexity import MonteCarlo
+from varrnn.tasks.perplexity import MCPerplexity
 from varrnn.training import checkpoint, progress, signals
 from varrnn.training import run as training_run
-from varrnn.training.progress import Bar
-from varrnn.training.signals import Interrupts, Stopped
+from varrnn.training.progress import RunMonitor
+from varrnn.training.signals import Interrupts, RunStopped
 from varrnn.training.trainer import CHECKPOINT, Trainer
 
 
 def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
     """Its parameters are those of no epoch."""
     words = [word for word in tiny if not word.startswith("optim.epochs")]
-    original = Trainer.update
+    original = Trainer.training_step
 
     def update(self, epoch, number, *others):
         if (epoch, number) == (3, 1):
             os.kill(os.getpid(), signal.SIGTERM)
         return original(self, epoch, number, *others)
 
-    monkeypatch.setattr(Trainer, "update", update)
-    with pytest.raises(Stopped):
+    monkeypatch.setattr(Trainer, "training_step", update)
+    with pytest.raises(RunStopped):
         training_run.run(compose.compose([*words, "optim.epochs=3", "mc.samples=0"]))
     with pytest.raises(UserError, match=r"optim\.epochs=2, but it is in epoch 3 already"):
         training_run.run(compose.compose([*words, "optim.epochs=2", "mc.samples=0"]))
@@ -54,7 +54,7 @@ def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypa
 def test_the_second_ctrl_c_does_not_wait():
     with Interrupts() as interrupts:
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.asked == signal.SIGINT
+        assert interrupts.signum == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)  # Python looks for signals between two instructions
@@ -63,18 +63,20 @@ def test_the_second_ctrl_c_does_not_wait():
 def test_checkpoints_are_due_every_few_minutes(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with Interrupts() as interrupts, Bar(interrupts, False, 5.0, "") as bar:
-        assert not bar.save_due()
+    with Interrupts() as interrupts, RunMonitor(interrupts, False, 5.0, "") as monitor:
+        assert not monitor.save_due()
         now[0] += 301
-        assert bar.save_due() and not bar.save_due()
-        interrupts.asked = signal.SIGTERM
-        assert bar.save_due()
+        assert monitor.save_due() and not monitor.save_due()
+        interrupts.signum = signal.SIGTERM
+        assert monitor.save_due()
 
 
-@pytest.mark.parametrize(("words", "count"), [(["a.b=1,2,3", "model=x,y"], 12), (["model=glob(*)"], 2 * plan.MANY)])
+@pytest.mark.parametrize(
+    ("words", "count"), [(["a.b=1,2,3", "model=x,y"], 12), (["model=glob(*)"], 2 * plan.UNKNOWN_COUNT)]
+)
 def test_the_runs_of_a_sweep_are_counted(words, count):
     made = OmegaConf.create({"hydra": {"sweeper": {"params": {"c": "range(1,3)"}}, "overrides": {"task": words}}})
-    assert plan.points(made) == count
+    assert plan.num_points(made) == count
 
 
 def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny):
@@ -92,17 +94,17 @@ def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny
 def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tmp_path):
     words = [*tiny, f"model={variant}", "device=cuda", "mc.samples=30", "mc.rows=10"]
     whole = training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'whole'}"]))
-    original = Trainer.update
+    original = Trainer.training_step
 
     def update(self, epoch, number, *others):
         if (epoch, number) == (2, 5):
             os.kill(os.getpid(), signal.SIGTERM)
         return original(self, epoch, number, *others)
 
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(Trainer, "update", update)
+    with monkeypatch.context() as patch, pytest.raises(RunStopped):
+        patch.setattr(Trainer, "training_step", update)
         training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
-    original_window, windows = MonteCarlo.advance, []
+    original_window, windows = MCPerplexity.advance, []
 
     def advance(self, samples):
         windows.append(1)
@@ -110,8 +112,8 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
             os.kill(os.getpid(), signal.SIGTERM)
         return original_window(self, samples)
 
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(MonteCarlo, "advance", advance)
+    with monkeypatch.context() as patch, pytest.raises(RunStopped):
+        patch.setattr(MCPerplexity, "advance", advance)
         training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     resumed = training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     for name in ("test_ppl", "test_ppl_mc"):

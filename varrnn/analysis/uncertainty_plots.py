@@ -37,14 +37,14 @@ def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator
 
 def scale(values: np.ndarray) -> Normalize:
     """From nothing to the 98th per cent: a single word must not make all others pale."""
-    return Normalize(0, most(values), clip=True)
+    return Normalize(0, scale_max(values), clip=True)
 
 
-def most(values: np.ndarray) -> float:
+def scale_max(values: np.ndarray) -> float:
     return max(float(np.quantile(values, 0.98)), 1e-9)
 
 
-def ink(background: Sequence[float]) -> str:
+def text_color(background: Sequence[float]) -> str:
     """Black on light, white on dark."""
     red, green, blue = background[:3]
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
@@ -76,11 +76,12 @@ def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> st
     for place, (word, value) in enumerate(zip(words[1:], values)):
         colour = COLOURS(norm(value))
         numbers = "&#10;".join(f"{label}: {float(getattr(known, name)[place]):.3f}" for name, label in MEASURES.items())
-        style = f"background:{matplotlib.colors.to_hex(colour)};color:{ink(colour)}"
+        style = f"background:{matplotlib.colors.to_hex(colour)};color:{text_color(colour)}"
         shown = "&para;" if word == END else html.escape(word)
         spans.append(f'<span style="{style}" title="{numbers}">{shown}</span>' + ("<br>" if word == END else ""))
     shades = "".join(
-        f'<span style="background:{matplotlib.colors.to_hex(c)};color:{ink(c)}">{most(values) * x:.2f}</span>'
+        f'<span style="background:{matplotlib.colors.to_hex(c)};color:{text_color(c)}">'
+        f"{scale_max(values) * x:.2f}</span>"
         for x in (0, 0.25, 0.5, 0.75, 1)
         for c in [COLOURS(x)]
     )
@@ -108,7 +109,13 @@ def words_picture(
                 matplotlib.patches.Rectangle((column - 0.3, line + 0.08), len(shown) + 0.6, 0.84, color=colour, lw=0)
             )
             axes.text(
-                column, line + 0.54, shown, color=ink(colour), family="monospace", fontsize=8, va="center_baseline"
+                column,
+                line + 0.54,
+                shown,
+                color=text_color(colour),
+                family="monospace",
+                fontsize=8,
+                va="center_baseline",
             )
         _bar(axes, norm, COLOURS, MEASURES[measure], height)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from varrnn.tasks.evaluate import window_steps
 from varrnn.tasks.model import SequenceModel
-from varrnn.tasks.perplexity import sample_rows
+from varrnn.tasks.perplexity import sample_mask_batch
 from varrnn.uncertainty import Classification
 
 MEASURES = {
@@ -62,9 +62,9 @@ def _windows(
         words = text[start : start + steps + 1]
         if masks is None or model.dropout.per_step:
             drawn = (range(samples), seed, word_dropout, start, len(words) - 1)
-            masks = sample_rows(model, *drawn) if samples else model.ones_masks()
-        read, state = model.hidden(words[:-1].unsqueeze(1).expand(-1, rows), state, masks)
-        yield _measure(model.output(read).softmax(-1), words[1:])
+            masks = sample_mask_batch(model, *drawn) if samples else model.ones_masks()
+        features, state = model.features(words[:-1].unsqueeze(1).expand(-1, rows), state, masks)
+        yield _measure(model.output(features).softmax(-1), words[1:])
 
 
 def _measure(probabilities: Tensor, targets: Tensor) -> WordUncertainty:
@@ -84,19 +84,19 @@ def _measure(probabilities: Tensor, targets: Tensor) -> WordUncertainty:
     )
 
 
-def scrambled(text: Tensor, seed: int = 0) -> Tensor:
+def shuffled(text: Tensor, seed: int = 0) -> Tensor:
     """The same words in random order."""
     order = np.random.default_rng(seed).permutation(len(text))
     return text[torch.from_numpy(order).to(text.device)]
 
 
-def foreign(text: Tensor, num_words: int, seed: int = 0) -> Tensor:
+def random_words(text: Tensor, num_words: int, seed: int = 0) -> Tensor:
     """As many words, drawn uniformly from the vocabulary: no language at all."""
     drawn = np.random.default_rng(seed).integers(num_words, size=len(text))
     return torch.from_numpy(drawn).to(text.device)
 
 
-def told_apart(strange: Tensor, usual: Tensor) -> float:
+def auroc(strange: Tensor, usual: Tensor) -> float:
     """The chance that a strange word scores higher than a usual one (AUROC): .5 is guessing, 1 is perfect."""
     usual = usual.double().sort().values
     below = torch.searchsorted(usual, strange.double())

@@ -106,8 +106,8 @@ class Products:
         self.back = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch), backwards=True)
         self.buffer = torch.empty_like(self.d)
         self.out = torch.randn(shape.outputs, size, device=device)
-        read = shape.batch if shape.last_only else rows
-        self.read, self.d_out = self.x[:read], torch.randn(read, shape.outputs, device=device)
+        features = shape.batch if shape.last_only else rows
+        self.read, self.d_out = self.x[:features], torch.randn(features, shape.outputs, device=device)
 
     def __call__(self) -> None:
         batch = self.shape.batch
@@ -155,8 +155,8 @@ def training_step(model: nn.Module, shape: Shape, device: torch.device) -> Step:
         if shape.last_only:
             loss = F.mse_loss(model(words[:-1])[0], ratings)
         elif isinstance(model, SequenceModel):
-            read, _ = model.hidden(words[:-1])
-            loss = -model.target_log_probabilities(read, words[1:]).sum() / shape.batch
+            features, _ = model.features(words[:-1])
+            loss = -model.target_log_probabilities(features, words[1:]).sum() / shape.batch
         else:
             logits = model(words[:-1])[0].flatten(0, 1)
             loss = F.cross_entropy(logits, words[1:].flatten(), reduction="sum") / shape.batch
@@ -182,14 +182,14 @@ def mc_candidates(shape: Shape, device: torch.device, rows: int) -> dict[str, tu
     """One window of MC evaluation, and its words x samples: the usual loop and ours stream by stream, or in rows."""
     model = ours(shape, variants(shape)["variational_untied"]).to(device).eval()
     words = torch.randint(0, shape.words, (shape.steps + 1, rows), device=device)
-    one, all_rows = model.sample_text_masks(1), model.sample_text_masks(rows)
+    one, all_rows = model.sample_document_masks(1), model.sample_document_masks(rows)
     loop = LoopModel(shape, tied=False).to(device)
 
     def usual() -> Tensor:
         return loop(words[:-1, :1])[0].log_softmax(-1)
 
     def own(masks: ModelMasks, streams: Tensor) -> Tensor:
-        return model.target_log_probabilities(model.hidden(streams[:-1], None, masks)[0], streams[1:])
+        return model.target_log_probabilities(model.features(streams[:-1], None, masks)[0], streams[1:])
 
     return {
         "loop": (without_gradient(usual), shape.steps),

@@ -36,7 +36,7 @@ class Worker:
 
 def _work(shape: candidates.Shape, threads: int, pipe: Connection) -> None:
     torch.set_num_threads(threads)
-    allocator.keep_buffers()
+    allocator.retain_heap()
     torch.manual_seed(0)
     model = candidates.ours(shape, candidates.variants(shape)["variational_untied"])
     step = candidates.training_step(model, shape, torch.device("cpu"))

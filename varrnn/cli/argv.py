@@ -22,7 +22,7 @@ def options_first(words: Sequence[str]) -> list[str]:
     return [*options, *overrides]
 
 
-def prepare() -> None:
+def normalize_argv() -> None:
     """Bring sys.argv into order; `--version` is ours, not Hydra's."""
     words = sys.argv[1:]
     if "--version" in words:

@@ -12,30 +12,30 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from varrnn.config.compose import CONFIGS, NOT_COMPOSED, compose
-from varrnn.config.schema import TASKS, Config
-from varrnn.config.validation import nearest
+from varrnn.config.compose import COMPOSE_ERRORS, CONFIGS, compose
+from varrnn.config.schema import TASKS, RunConfig
+from varrnn.config.validation import suggest
 from varrnn.training.device import out_of_memory
-from varrnn.training.signals import Stopped
+from varrnn.training.signals import RunStopped
 
-USERS_MISTAKES = (*NOT_COMPOSED, YAMLError, OSError)
+USER_ERRORS = (*COMPOSE_ERRORS, YAMLError, OSError)
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def user_errors() -> Iterator[None]:
     """Turn what a user can mend into one message and exit status 1; what only we can mend keeps its traceback."""
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # without the source line
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own half of a traceback and exit
     try:
         yield
-    except Stopped as stopped:
+    except RunStopped as stopped:
         with suppress(OSError):  # of a terminal that was closed
             print(f"\n{stopped}", file=sys.stderr)
         sys.exit(128 + stopped.signum)
     except KeyboardInterrupt:
         sys.exit(130)
-    except USERS_MISTAKES as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
+    except USER_ERRORS as error:
+        print(f"error: {format_error(error)}", file=sys.stderr)
         sys.exit(1)
     except RuntimeError as error:
         if not out_of_memory(error):
@@ -45,12 +45,12 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(1)
 
 
-def explain(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """The message that helps."""
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         allowed = [option for option in error.options if option != "null"]
-        return f"{group}={name}: allowed are {', '.join(allowed)}{nearest(name, allowed)}"
+        return f"{group}={name}: allowed are {', '.join(allowed)}{suggest(name, allowed)}"
     if isinstance(error, OverrideParseException):
         return (
             f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; a value with = , ~ brackets, quotes or letters beyond "
@@ -65,7 +65,7 @@ def explain(error: Exception) -> str:
             return other
         return f"{several.group(1)}: several values make a sweep; add -m (python run.py -m ...)"
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    return _explain_key(error, cause)
+    return _format_key_error(error, cause)
 
 
 def _other_mistake(words: list[str]) -> str:
@@ -75,12 +75,12 @@ def _other_mistake(words: list[str]) -> str:
     values = [word.split(",")[0] for word in words if "=" in word and not word.startswith(("-", "hydra"))]
     try:
         compose([word for word in values if not re.search(r"""[\[{('"]""", word)])
-    except NOT_COMPOSED as error:
-        return explain(error)
+    except COMPOSE_ERRORS as error:
+        return format_error(error)
     return ""
 
 
-def _explain_key(error: Exception, cause: BaseException) -> str:
+def _format_key_error(error: Exception, cause: BaseException) -> str:
     """A key that does not exist, or a value of the wrong type."""
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return str(error)
@@ -95,16 +95,16 @@ def _explain_key(error: Exception, cause: BaseException) -> str:
         if owners:
             return f"{key}: an option of {' and '.join(owners)} tasks, not of the chosen one; see python run.py --help"
         alike = [known for known in known_keys() if ("." in known) == ("." in key)]
-        return f"{key}: there is no such group or option{nearest(key, alike)}; see python run.py --help"
+        return f"{key}: there is no such group or option{suggest(key, alike)}; see python run.py --help"
     return f"{key}: {first}"
 
 
 def known_keys() -> list[str]:
     """Every key of the command line: options by their dotted names, and the groups."""
-    return [*sentences(), *(entry.name for entry in sorted(CONFIGS.iterdir()) if entry.is_dir())]
+    return [*option_docs(), *(entry.name for entry in sorted(CONFIGS.iterdir()) if entry.is_dir())]
 
 
-def sentences() -> dict[str, str]:
+def option_docs() -> dict[str, str]:
     """Every option with its sentence, by dotted name."""
 
     def collect(kind: type, prefix: str) -> dict[str, str]:
@@ -117,7 +117,7 @@ def sentences() -> dict[str, str]:
                 found[prefix + field.name] = field.metadata.get("help", "")
         return found
 
-    found = collect(Config, "")
+    found = collect(RunConfig, "")
     for task in TASKS.values():
         found |= collect(task, "task.")
     return found

@@ -4,10 +4,10 @@ import re
 import sys
 from pathlib import Path
 
-from varrnn.cli.errors import sentences
-from varrnn.config.compose import CONFIGS, compose, leaves
+from varrnn.cli.errors import option_docs
+from varrnn.config.compose import CONFIGS, compose, flatten
 from varrnn.config.overrides import format_override
-from varrnn.config.schema import RATES
+from varrnn.config.schema import DROP_RATES
 
 GROUPS = {
     "model": "the dropout variant, a row of Table 1",
@@ -20,7 +20,7 @@ GROUPS = {
     "launcher": "where the runs of a sweep are carried out",
 }
 KEYS = (
-    *("seed", "cell", "device", "threads", *(f"model.{name}" for name in RATES)),
+    *("seed", "cell", "device", "threads", *(f"model.{name}" for name in DROP_RATES)),
     *("optim.epochs", "optim.lr", "optim.decay", "optim.max_epoch", "optim.weight_decay", "optim.clip"),
     *("task.path", "task.steps", "train.early_stopping", "train.patience", "mc.samples", "mc.word_dropout"),
     *("runs_root", "run_dir"),
@@ -33,7 +33,7 @@ EXAMPLES = """\
 The same command goes on after an interruption, and does nothing when the run is finished."""
 
 
-def asked(words: list[str]) -> bool:
+def help_requested(words: list[str]) -> bool:
     """Did the user ask for help? (`--hydra-help` still shows Hydra's own.)"""
     return bool({"-h", "--help"} & set(words))
 
@@ -41,10 +41,10 @@ def asked(words: list[str]) -> bool:
 def text(all_keys: bool = False) -> str:
     """The whole page; `--help all` also lists the rarer keys."""
     lines = ["usage: python run.py [-m] [GROUP=CHOICE ...] [KEY=VALUE ...]", "", EXAMPLES, "", "Groups"]
-    for group, sentence in GROUPS.items():
+    for group, description in GROUPS.items():
         files = sorted((CONFIGS / group).glob("*.yaml"))
         if files:
-            lines += ["", f"  {group}=   {sentence}"]
+            lines += ["", f"  {group}=   {description}"]
             lines += [f"    {file.stem:26}{first_comment(file)}" for file in files]
     lines += [
         "",
@@ -52,10 +52,10 @@ def text(all_keys: bool = False) -> str:
         + ("" if all_keys else "; `--help all` lists all"),
         "",
     ]
-    told, defaults = sentences(), leaves(compose([]))
-    for key in told if all_keys else KEYS:
+    docs, defaults = option_docs(), flatten(compose([]))
+    for key in docs if all_keys else KEYS:
         default = f"={format_override(defaults[key])}" if key in defaults else ""
-        lines.append(f"  {key + default:32} {told[key]}")
+        lines.append(f"  {key + default:32} {docs[key]}")
     return "\n".join(lines)
 
 
@@ -67,8 +67,8 @@ def first_comment(file: Path) -> str:
     return re.split(r"(?<=[a-z)\]0-9\"])\. (?=[A-Z])", words)[0].rstrip(".") + "." if words else ""
 
 
-def show_if_asked() -> None:
+def maybe_print_help() -> None:
     """Print the page and leave, if the command line asks for it."""
-    if asked(sys.argv[1:]):
+    if help_requested(sys.argv[1:]):
         print(text(all_keys="all" in sys.argv[1:]))
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""From words on the command line to a `Config`, and from a `Config` to a run's folder and back."""
+"""From words on the command line to a `RunConfig`, and from a `RunConfig` to a run's folder and back."""
 
 import hashlib
 import os
@@ -18,14 +18,14 @@ from yaml import YAMLError
 
 from varrnn import fileio
 from varrnn.config import schema
-from varrnn.config.schema import CHOICES, HORIZON, NOT_IDENTITY, Config, effective, leaves
-from varrnn.config.validation import check, check_names, nearest
+from varrnn.config.schema import CHOICE_GROUPS, EPOCHS_KEY, NON_IDENTITY_KEYS, RunConfig, effective, flatten
+from varrnn.config.validation import check, check_names, suggest
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 
 CONFIGS = PROJECT_ROOT / "configs"
-NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
-LONGEST = 200  # bytes of a folder's name; file systems stop at 255
+COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
+MAX_NAME_BYTES = 200  # bytes of a folder's name; file systems stop at 255
 
 
 def register() -> None:
@@ -33,7 +33,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("of_cell", lambda values, cell: values[cell], replace=True)
     OmegaConf.register_new_resolver("expanduser", os.path.expanduser, replace=True)
     store = ConfigStore.instance()
-    store.store(name="schema", node=Config)
+    store.store(name="schema", node=RunConfig)
     for name, node in schema.TASKS.items():
         store.store(group="schema", name=name, node=node)
 
@@ -49,38 +49,38 @@ def _hydra() -> Iterator[None]:
             yield
 
 
-def compose(overrides: Sequence[str]) -> Config:
+def compose(overrides: Sequence[str]) -> RunConfig:
     """The config that `python run.py OVERRIDES` would run."""
-    return to_config(composed(overrides))
+    return to_config(compose_raw(overrides))
 
 
-def composed(overrides: Sequence[str]) -> DictConfig:
+def compose_raw(overrides: Sequence[str]) -> DictConfig:
     """Hydra's part of it."""
     with _hydra():
         return hydra.compose("config", list(overrides))
 
 
-def to_config(composed: DictConfig, chosen: Mapping[str, str] | None = None) -> Config:
+def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunConfig:
     """Dataclasses from here on: config stops at the door. `chosen` are the group choices, where Hydra tells them."""
-    config = OmegaConf.to_object(composed)
-    assert isinstance(config, Config)
-    known = leaves(config)
-    for key in leaves(OmegaConf.to_container(composed)):  # type: ignore[arg-type]
+    config = OmegaConf.to_object(raw)
+    assert isinstance(config, RunConfig)
+    known = flatten(config)
+    for key in flatten(OmegaConf.to_container(raw)):  # type: ignore[arg-type]
         if key not in known:  # added with +key=
-            raise UserError(f"{key}: there is no such option{nearest(key, list(known))}")
+            raise UserError(f"{key}: there is no such option{suggest(key, list(known))}")
     check(config)
     check_names(choices(config), chosen or {})
     return config
 
 
-def of_a_folder(config: Config) -> dict[str, Any]:
+def folder_identity(config: RunConfig) -> dict[str, Any]:
     """What all starts in one folder have in common: a run's identity without its horizon."""
-    return {key: value for key, value in identity(config).items() if key != HORIZON}
+    return {key: value for key, value in identity(config).items() if key != EPOCHS_KEY}
 
 
-def identity(config: Config | dict[str, Any]) -> dict[str, Any]:
+def identity(config: RunConfig | dict[str, Any]) -> dict[str, Any]:
     """What makes a run this run: every option that has an effect, but where, and how comfortably, it is carried out."""
-    return effective(compared(leaves(config)))
+    return effective(compared(flatten(config)))
 
 
 def compared(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,11 +88,11 @@ def compared(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in options.items()
-        if not any(key == skip or key.startswith(skip + ".") for skip in NOT_IDENTITY)
+        if not any(key == skip or key.startswith(skip + ".") for skip in NON_IDENTITY_KEYS)
     }
 
 
-def choices(config: Config) -> dict[str, str]:
+def choices(config: RunConfig) -> dict[str, str]:
     """The group choices that name a run's folder."""
     return {
         "task": config.task.name,
@@ -105,57 +105,57 @@ def choices(config: Config) -> dict[str, str]:
 
 def defaults(chosen: Mapping[str, str]) -> dict[str, Any]:
     """What the group choices alone compose to, every option that may have an effect included."""
-    return compared(leaves(compose([f"{group}={name}" for group, name in chosen.items()])))
+    return compared(flatten(compose([f"{group}={name}" for group, name in chosen.items()])))
 
 
-def diff(config: Config) -> dict[str, Any]:
+def diff(config: RunConfig) -> dict[str, Any]:
     """The sorted options that differ from composing the group choices alone."""
     base = defaults(choices(config))
     return {key: value for key, value in identity(config).items() if key != "seed" and base.get(key) != value}
 
 
-def run_dir(config: Config) -> Path:
+def run_dir(config: RunConfig) -> Path:
     """`<runs_root>/<task>/<size>/<model>/<cell>/<protocol>/<diff|default>/seed_N`, or what `run_dir` says.
 
     The horizon is no part of it: no learning rate looks ahead, so a longer run is a shorter one that went on.
     """
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()
-    differs = {key: value for key, value in diff(config).items() if key != HORIZON}
+    differs = {key: value for key, value in diff(config).items() if key != EPOCHS_KEY}
     return Path(config.runs_root).expanduser() / relative_dir(choices(config), differs, config.seed)
 
 
-def as_file_name(text: str) -> str:
+def safe_file_name(text: str) -> str:
     """The text without slashes; a long one is cut and told apart by a hash."""
     name = text.replace("/", "%")
-    if len(name.encode()) <= LONGEST:
+    if len(name.encode()) <= MAX_NAME_BYTES:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"
+    return f"{name.encode()[: MAX_NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
 
 
-def named(differs: dict[str, Any]) -> str:
+def format_overrides(differs: dict[str, Any]) -> str:
     """`model.p_W=0.15,model.p_y=0.15`"""
     return ",".join(f"{key}={value}" for key, value in sorted(differs.items()))
 
 
 def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
     """The folder of a run below runs_root; of its record below results/records."""
-    name = as_file_name(named(differs)) or "default"
-    return Path(*(chosen[group] for group in CHOICES), name, f"seed_{seed}")
+    name = safe_file_name(format_overrides(differs)) or "default"
+    return Path(*(chosen[group] for group in CHOICE_GROUPS), name, f"seed_{seed}")
 
 
-def save(config: Config, file: Path) -> None:
+def save(config: RunConfig, file: Path) -> None:
     """Write config.yaml, all values resolved."""
     fileio.write_text(file, OmegaConf.to_yaml(asdict(config)), schema.OTHER_FOLDER)
 
 
-def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config of an existing run, with `mc.*` (and device, threads, progress) changed as asked."""
     file = Path(folder) / "config.yaml"
     if not file.is_file():
         raise UserError(f"{folder}: not a run's folder (no config.yaml in it)")
-    made = OmegaConf.structured(Config)
+    made = OmegaConf.structured(RunConfig)
     for override in overrides:
         key = override.split("=", 1)[0]
         if "=" not in override or not (key.startswith("mc.") or key in ("device", "threads", "progress")):
@@ -168,12 +168,12 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"{file}: not the config of a run ({first}); remove it, or choose run_dir=") from error
     config = OmegaConf.to_object(OmegaConf.merge(asked, OmegaConf.from_dotlist(list(overrides))))
-    assert isinstance(config, Config)
+    assert isinstance(config, RunConfig)
     check(config)
     return config
 
 
-def _task_class(saved: Any) -> type[schema.Task]:
+def _task_class(saved: Any) -> type[schema.TaskConfig]:
     """The task's dataclass: the one whose options are those that were saved."""
     if not isinstance(saved, DictConfig) or not isinstance(saved.get("task"), DictConfig):
         raise ValueError("no task in it")

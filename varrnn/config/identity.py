@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from varrnn.config.schema import HORIZON, RATES
+from varrnn.config.schema import DROP_RATES, EPOCHS_KEY
 
 SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
 Run = tuple[str, ...]  # a run as run.py overrides, without the seed
-NO_PART_OF_A_RUN = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
+SEED_KEYS = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
 
 
 class Identity(NamedTuple):
@@ -22,12 +22,12 @@ class Identity(NamedTuple):
     @property
     def rates(self) -> tuple[tuple[str, float], ...]:
         """The drop probabilities that are not zero."""
-        found = {name: self.options.get(f"model.{name}") for name in RATES}
+        found = {name: self.options.get(f"model.{name}") for name in DROP_RATES}
         return tuple((name, float(value)) for name, value in found.items() if value)
 
 
 @functools.cache
-def identify(run: Run) -> Identity:
+def identity_of(run: Run) -> Identity:
     """What these overrides mean, composed as run.py does; group choices are composed once, values set on top."""
     from omegaconf import OmegaConf
 
@@ -35,19 +35,19 @@ def identify(run: Run) -> Identity:
 
     values = [override for override in run if "." in override.split("=")[0]]
     groups = tuple(override for override in run if override not in values)
-    made = compose.to_config(OmegaConf.merge(_composed(groups), OmegaConf.from_dotlist(values)))  # type: ignore[arg-type]
+    made = compose.to_config(OmegaConf.merge(_compose_raw(groups), OmegaConf.from_dotlist(values)))  # type: ignore[arg-type]
     return Identity(compose.choices(made), compose.identity(made))
 
 
 @functools.cache
-def _composed(groups: Run) -> Any:
+def _compose_raw(groups: Run) -> Any:
     """Hydra's part, which takes a tenth of a second: figures 4 to 12 differ in values only."""
     from varrnn.config import compose
 
-    return compose.composed(groups)
+    return compose.compose_raw(groups)
 
 
-def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bool:
+def matches(found: Identity, wanted: Identity, ignore_prefixes: tuple[str, ...] = ()) -> bool:
     """Whether a record is the wanted run, whatever its seed.
 
     Compared are the group choices and every option that both know: an option that is newer than the record did not
@@ -57,6 +57,6 @@ def matches(found: Identity, wanted: Identity, free: tuple[str, ...] = ()) -> bo
     if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
         return False
     if SENTIMENT in wanted.options:
-        free = (*free, HORIZON)
-    compared = (key for key in wanted.options if not key.startswith((*NO_PART_OF_A_RUN, *free)))
+        ignore_prefixes = (*ignore_prefixes, EPOCHS_KEY)
+    compared = (key for key in wanted.options if not key.startswith((*SEED_KEYS, *ignore_prefixes)))
     return all(key not in found.options or found.options[key] == wanted.options[key] for key in compared)

@@ -8,24 +8,24 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from varrnn.config import compose
-from varrnn.config.schema import Config
+from varrnn.config.schema import RunConfig
 
 BEFORE_A_QUOTE = r"(\\*)('|$)"
 NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress")  # said elsewhere, or nothing that a run depends on
 
 
-def run_command(config: Config) -> str:
+def run_command(config: RunConfig) -> str:
     """The command that starts this run again, or resumes it."""
     chosen = [f"{group}={name}" for group, name in compose.choices(config).items()]
     try:
-        base, mine = compose.leaves(compose.compose(chosen)), compose.leaves(config)
-    except compose.NOT_COMPOSED:  # files outside configs/, which the run does not remember
+        base, mine = compose.flatten(compose.compose(chosen)), compose.flatten(config)
+    except compose.COMPOSE_ERRORS:  # files outside configs/, which the run does not remember
         return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
     differs = [
         f"{key}={format_override(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]
     ]
     words = [*chosen, *differs, f"seed={config.seed}"]
-    if config.runs_root != Config().runs_root:
+    if config.runs_root != RunConfig().runs_root:
         words.append(f"runs_root={format_override(config.runs_root)}")
     if config.run_dir is not None:
         words.append(f"run_dir={format_override(config.run_dir)}")

@@ -7,19 +7,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-RATES = ("p_E", "p_W", "p_U", "p_c", "p_y")  # the probabilities of dropping: words, inputs, states, memory, outputs
+DROP_RATES = (
+    "p_E",
+    "p_W",
+    "p_U",
+    "p_c",
+    "p_y",
+)  # the probabilities of dropping: words, inputs, states, memory, outputs
 
 OTHER_FOLDER = "choose another folder with runs_root= or run_dir="  # what to do when a run's folder cannot be written
 
 
-def option(default, sentence: str):
+def option(default, help_text: str):
     """A field with its explanation, which `python run.py --help` prints and a test asks for."""
     made = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**made, metadata={"help": sentence})
+    return field(**made, metadata={"help": help_text})
 
 
 @dataclass
-class Model:
+class ModelConfig:
     """A variant is data: five probabilities of DROPPING and two sharing rules (paper, section 4)."""
 
     name: str = option("", "the variant's name: that of its file in configs/model")
@@ -36,11 +42,11 @@ class Model:
     @property
     def drops(self) -> bool:
         """Is there anything random in the model? Without dropout MC is the deterministic pass."""
-        return any(getattr(self, name) for name in RATES)
+        return any(getattr(self, name) for name in DROP_RATES)
 
 
 @dataclass
-class Size:
+class SizeConfig:
     """How large the network is."""
 
     name: str = option("", "the size's name: that of its file in configs/size")
@@ -52,7 +58,7 @@ class Size:
 
 
 @dataclass
-class Optim:
+class OptimConfig:
     """How the parameters are moved."""
 
     method: str = option("sgd", "sgd (language models) or adam (sentiment)")
@@ -69,7 +75,7 @@ class Optim:
 
 
 @dataclass
-class Task:
+class TaskConfig:
     """What every task has; see the subclasses."""
 
     name: str = option("", "the task's name")
@@ -84,7 +90,7 @@ class Task:
 
 
 @dataclass
-class LanguageModel(Task):
+class LanguageModelConfig(TaskConfig):
     """Predict the next word; perplexity."""
 
     corpus: str = option("pydoc", "which text: ptb, pydoc or text (your own files)")
@@ -100,7 +106,7 @@ class LanguageModel(Task):
 
 
 @dataclass
-class Sentiment(Task):
+class SentimentConfig(TaskConfig):
     """Predict a rating from a segment of T words; root mean squared error in units of the ratings."""
 
     reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your own file)")
@@ -128,7 +134,7 @@ class Sentiment(Task):
 
 
 @dataclass
-class Train:
+class TrainConfig:
     """How a run is carried out."""
 
     early_stopping: bool = option(False, "report the epoch with the best validation value instead of the last")
@@ -138,7 +144,7 @@ class Train:
 
 
 @dataclass
-class MC:
+class MCConfig:
     """MC dropout: average the predictions of several mask samples."""
 
     samples: int = option(1000, "stochastic passes over the test data; 0 skips MC dropout")
@@ -148,15 +154,15 @@ class MC:
 
 
 @dataclass
-class Config:
+class RunConfig:
     """One run."""
 
-    model: Model = option(Model, "the dropout variant")
-    size: Size = option(Size, "the network's size")
-    optim: Optim = option(Optim, "the optimiser")
-    task: Task = option(Task, "the data and what is predicted")
-    train: Train = option(Train, "how the run is carried out")
-    mc: MC = option(MC, "MC dropout at test time")
+    model: ModelConfig = option(ModelConfig, "the dropout variant")
+    size: SizeConfig = option(SizeConfig, "the network's size")
+    optim: OptimConfig = option(OptimConfig, "the optimizer")
+    task: TaskConfig = option(TaskConfig, "the data and what is predicted")
+    train: TrainConfig = option(TrainConfig, "how the run is carried out")
+    mc: MCConfig = option(MCConfig, "MC dropout at test time")
     cell: str = option("lstm", "lstm, gru or rnn")
     protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
@@ -169,25 +175,25 @@ class Config:
     )
 
 
-TASKS = {"language_model": LanguageModel, "sentiment": Sentiment}
+TASKS = {"language_model": LanguageModelConfig, "sentiment": SentimentConfig}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
-HORIZON = "optim.epochs"
-NOT_IDENTITY = (
+EPOCHS_KEY = "optim.epochs"
+NON_IDENTITY_KEYS = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch
 SCALING = "task.scaling"  # of masks: without dropout there are none
-CHOICES = ("task", "size", "model", "cell", "protocol")
+CHOICE_GROUPS = ("task", "size", "model", "cell", "protocol")
 
 
-def leaves(config: Config | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: RunConfig | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"model.p_U": 0.2, ...}`: every option by its dotted name, sorted."""
-    tree = asdict(config) if isinstance(config, Config) else config
+    tree = asdict(config) if isinstance(config, RunConfig) else config
     flat: dict[str, Any] = {}
     for key in sorted(tree):
         if isinstance(tree[key], Mapping):
-            flat |= leaves(tree[key], f"{prefix}{key}.")
+            flat |= flatten(tree[key], f"{prefix}{key}.")
         else:
             flat[prefix + key] = tree[key]
     return flat
@@ -198,7 +204,7 @@ def effective(options: Mapping[str, Any]) -> dict[str, Any]:
 
     A run's folder, the place of its record and the match between the two all rest on this.
     """
-    drops = any(options.get(f"model.{name}") for name in RATES)
+    drops = any(options.get(f"model.{name}") for name in DROP_RATES)
     return {key: value for key, value in options.items() if drops or key != SCALING}
 
 

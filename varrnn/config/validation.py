@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from varrnn.config.schema import RATES, Config, leaves
+from varrnn.config.schema import DROP_RATES, RunConfig, flatten
 from varrnn.dropout import CELL_SCALINGS
 from varrnn.errors import UserError
 
@@ -39,9 +39,9 @@ AT_LEAST = {
 }
 
 
-def check(config: Config) -> None:
+def check(config: RunConfig) -> None:
     """Refuse values that no part of the library could use, naming the key and what is allowed."""
-    values = leaves(config)
+    values = flatten(config)
     for group in ("model", "size", "task"):
         if not values[f"{group}.name"]:
             raise UserError(
@@ -50,10 +50,10 @@ def check(config: Config) -> None:
     for key, allowed in ALLOWED.items():
         if values[key] not in allowed:
             raise UserError(
-                f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}"
+                f"{key}={values[key]}: allowed are {', '.join(allowed)}{suggest(str(values[key]), allowed)}"
             )
     check_numbers(values)
-    for name in sorted(RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
+    for name in sorted(DROP_RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
         if not 0 <= values[f"model.{name}"] < 1:
             raise UserError(
                 f"model.{name}={values[f'model.{name}']}: a probability of dropping, at least 0 and below 1"
@@ -100,7 +100,7 @@ def check_names(named: Mapping[str, str], chosen: Mapping[str, str]) -> None:
             )
 
 
-def nearest(word: str, allowed: Sequence[str]) -> str:
+def suggest(word: str, allowed: Sequence[str]) -> str:
     """`; did you mean ...?`, where something is near."""
     same = [known for known in allowed if known.lower() == word.lower()]
     close = same or difflib.get_close_matches(word, list(allowed), n=3, cutoff=0.5)

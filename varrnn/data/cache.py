@@ -23,14 +23,14 @@ BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.erro
 
 def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
     """The arrays kept under `key` (which holds the hash of their source), else those that `build` makes, then kept."""
-    name = f"{key}-{code()}.npz"
-    for folder in places(beside):
+    name = f"{key}-{source_hash()}.npz"
+    for folder in cache_dirs(beside):
         try:
             return _read(folder / name)
         except BROKEN:
             continue
     arrays = build()
-    for folder in places(beside):
+    for folder in cache_dirs(beside):
         try:
             _write(folder, name, arrays)
             break
@@ -40,13 +40,13 @@ def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) ->
 
 
 @functools.cache
-def code() -> str:
+def source_hash() -> str:
     """A hash of everything that prepares data: what older code has made is not taken for today's."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     return sha256_of(b"".join(source.read_bytes() for source in sources))[:12]
 
 
-def places(beside: Path | None) -> Iterator[Path]:
+def cache_dirs(beside: Path | None) -> Iterator[Path]:
     """Next to the data if that folder is writable, else the user's cache folder."""
     # A folder without any write bit is meant to stay as it is, even where root could write into it.
     if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):

@@ -30,7 +30,7 @@ def names(kind: str) -> list[str]:
 
 
 SHA256 = dict(zip(names("subj") + names("rating"), SUBJ + RATING))
-INSTEAD = "fetch it again with `python scripts/get_data.py cornell`, or use task=reviews for reviews of your own"
+HINT = "fetch it again with `python scripts/download_data.py cornell`, or use task=reviews for reviews of your own"
 
 
 def load(path: str | None = None) -> Reviews:
@@ -39,7 +39,7 @@ def load(path: str | None = None) -> Reviews:
     Differs: the paper speaks of 5,000 raw reviews; the authors' code read these extracts of subjective sentences.
     """
     folder = files.locate("cornell", SHA256, path)
-    contents = files.read_checked(folder, SHA256, INSTEAD)
+    contents = files.read_checked(folder, SHA256, HINT)
     texts = [tokenise(line) for name in names("subj") for line in lines(contents[name])]
     ratings = np.array([float(line) for name in names("rating") for line in lines(contents[name])])
     return Reviews("cornell", texts, ratings, files.sha256_of_files(SHA256))

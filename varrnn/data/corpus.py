@@ -48,7 +48,7 @@ def replace_rare(splits: Sequence[list[str]], min_count: int) -> list[list[str]]
     return [[word if word in kept else UNK for word in split] for split in splits]
 
 
-def columns(tokens: np.ndarray, batch_size: int) -> np.ndarray:
+def batchify(tokens: np.ndarray, batch_size: int) -> np.ndarray:
     """Cut the stream into `batch_size` parallel columns, as the authors' code does: an array (row_length, batch_size).
 
     Column i starts at i * N / B with halves rounded UP, so that columns may skip a token; the usual trim-and-view

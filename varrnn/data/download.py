@@ -14,10 +14,10 @@ from typing import Any
 from varrnn.data.files import sha256_of
 
 TIMEOUT = 20.0  # seconds without a byte
-PAUSES = (1.0, 3.0, 6.0)  # between attempts
+BACKOFF = (1.0, 3.0, 6.0)  # between attempts
 LIMIT = 200 * 2**20  # the largest archive has 35 MB
 CHUNK = 2**16
-FINAL = (400, 401, 403, 404, 405, 410, 451)  # answers that will not change by asking again
+NO_RETRY = (400, 401, 403, 404, 405, 410, 451)  # answers that will not change by asking again
 
 
 class Refused(Exception):
@@ -26,14 +26,14 @@ class Refused(Exception):
 
 def download(url: str, expected: str | None = None) -> bytes:
     """The body behind `url`. Nothing touches the disk here, so that nothing half-written can stay there."""
-    body = Body(url)
-    for pause in (*PAUSES, None):
+    body = Response(url)
+    for pause in (*BACKOFF, None):
         try:
             body.receive()
             break
         except urllib.error.HTTPError as error:
             reason = f"the server answers {error.code} {error.reason}"
-            final = error.code in FINAL
+            final = error.code in NO_RETRY
         except (OSError, ValueError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
             cause = getattr(error, "reason", None) or error
             reason = str(cause) or type(error).__name__
@@ -64,7 +64,7 @@ def name_of(url: str) -> str:
     return url.rsplit("/", 1)[-1]
 
 
-class Body:
+class Response:
     """What has arrived so far of one answer, and what is needed to ask for the rest of the same version."""
 
     def __init__(self, url: str) -> None:

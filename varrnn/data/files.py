@@ -23,7 +23,7 @@ def sha256_of_files(sums: Mapping[str, str]) -> str:
     return sha256_of("".join(f"{found}  {name}\n" for name, found in sums.items()).encode())
 
 
-def project_data() -> Path:
+def default_data_dir() -> Path:
     """The folder data/ of this checkout; of the working directory if the package was installed elsewhere."""
     return (PROJECT_ROOT if (PROJECT_ROOT / "pyproject.toml").is_file() else Path.cwd()) / "data"
 
@@ -40,7 +40,7 @@ def locate(corpus: str, names: Iterable[str], path: str | None) -> Path:
     key = f"task.path={path}: " if path else ""
     raise UserError(
         f"{key}the {corpus} files ({missing}, ...) are not in {looked}; fetch them with "
-        f"`python scripts/get_data.py {corpus}`, or set {VARIABLE} to the folder that holds {corpus}/"
+        f"`python scripts/download_data.py {corpus}`, or set {VARIABLE} to the folder that holds {corpus}/"
     )
 
 
@@ -48,7 +48,7 @@ def _folders(corpus: str, path: str | None) -> list[Path]:
     if path:
         return [Path(path).expanduser(), Path(path).expanduser() / corpus]
     named = [Path(os.environ[VARIABLE]).expanduser() / corpus] if os.environ.get(VARIABLE) else []
-    return [*named, project_data() / corpus]
+    return [*named, default_data_dir() / corpus]
 
 
 def read(path: Path) -> bytes:
@@ -74,11 +74,11 @@ def decode(path: Path, content: bytes) -> str:
         ) from error
 
 
-def read_checked(folder: Path, sums: Mapping[str, str], instead: str) -> dict[str, bytes]:
-    """Read the files named in `sums` and compare each with its SHA-256; `instead` says what to do with other files."""
+def read_checked(folder: Path, sums: Mapping[str, str], hint: str) -> dict[str, bytes]:
+    """Read the files named in `sums` and compare each with its SHA-256; `hint` says what to do with other files."""
     contents = {name: read(folder / name) for name in sums}
     for name, content in contents.items():
         found = sha256_of(content)
         if found != sums[name]:
-            raise UserError(f"{folder / name}: SHA-256 {found}, expected {sums[name]}; {instead}")
+            raise UserError(f"{folder / name}: SHA-256 {found}, expected {sums[name]}; {hint}")
     return contents

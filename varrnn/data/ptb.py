@@ -14,13 +14,13 @@ SHA256 = {
 }
 # Differs: the paper counts 887,521 tokens "in total"; these are the training words without the ends of lines.
 TOKENS = {"ptb.train.txt": 929_589, "ptb.valid.txt": 73_760, "ptb.test.txt": 82_430}
-INSTEAD = "fetch it again with `python scripts/get_data.py ptb`, or use task=text for a text of your own"
+HINT = "fetch it again with `python scripts/download_data.py ptb`, or use task=text for a text of your own"
 
 
 def load(path: str | None = None) -> Corpus:
     """The three splits, verified; looked for in `path`, $VARRNN_DATA/ptb, then data/ptb."""
     folder = files.locate("ptb", SHA256, path)
-    contents = files.read_checked(folder, SHA256, INSTEAD)
+    contents = files.read_checked(folder, SHA256, HINT)
     sha256 = files.sha256_of_files(SHA256)
     kept = cache.cached(f"ptb-{sha256}", lambda: _build(contents, sha256), beside=folder)
     train, valid, test = (kept[split].astype(np.int64) for split in ("train", "valid", "test"))

@@ -59,9 +59,9 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
     Differs: the paper names no held-out set, and the authors' code chose on the test curve.
     """
     _check(reviews, steps, max_words, hold_out)
-    ids, num_words = number_words(reviews.texts, max_words)
+    ids, num_words = build_vocabulary(reviews.texts, max_words)
     order = shuffled(len(ids))
-    x, review = cut([ids[i] for i in order], steps)
+    x, review = segment([ids[i] for i in order], steps)
     review = order[review]
     y = np.asarray(reviews.ratings, np.float64)[review]
     border = int((1 - TEST_SHARE) * len(x) + 1e-9)
@@ -90,7 +90,7 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
     )
 
 
-def number_words(texts: list[list[str]], max_words: int) -> tuple[list[np.ndarray], int]:
+def build_vocabulary(texts: list[list[str]], max_words: int) -> tuple[list[np.ndarray], int]:
     """Ids by falling frequency over all reviews, a start id before each; rare words (id >= max_words) become OOV.
 
     Returns the ids of each review and the number of embedding rows.
@@ -111,7 +111,7 @@ def shuffled(count: int) -> np.ndarray:
     return np.random.RandomState(0).permutation(count)
 
 
-def cut(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
+def segment(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Consecutive segments of `steps` ids, the last one kept however short: (N, T), and the text of each segment.
 
     Padding stands on the left and is an ordinary word to the network: the authors' code does not mask it.

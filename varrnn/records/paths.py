@@ -1,7 +1,7 @@
 """Where a record lies below results/records, and what happens to that when a default changes.
 
 A folder's name tells what differs from the defaults. When a default changes (a rate is chosen anew), the name of an
-older record means another run than before: `tidy` moves such records to where today's defaults put them.
+older record means another run than before: `relocate` moves such records to where today's defaults put them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from varrnn import fileio
-from varrnn.config.compose import NOT_COMPOSED, defaults, relative_dir
-from varrnn.config.identity import NO_PART_OF_A_RUN, SENTIMENT
-from varrnn.config.schema import HORIZON
+from varrnn.config.compose import COMPOSE_ERRORS, defaults, relative_dir
+from varrnn.config.identity import SEED_KEYS, SENTIMENT
+from varrnn.config.schema import EPOCHS_KEY
 from varrnn.errors import UserError
 from varrnn.records.schema import FINISHED
-from varrnn.records.store import MOVING, RECORDS, Record, load, read
+from varrnn.records.store import RECORDS, TMP_SUFFIX, Record, load, read
 
 SAMPLES = "mc_samples"  # a column of sentiment runs
 BY_MC = ("_mc", "_ll")  # how the columns end that depend on it
 TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
 
 
-def place(record: Record) -> Path:
+def relative_path(record: Record) -> Path:
     """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the defaults of today.
 
     A sentiment run that went on replaces its shorter self, as `identity.matches` has it; a language model with another
@@ -31,7 +31,7 @@ def place(record: Record) -> Path:
     """
     differs = _differs(record)
     if SENTIMENT in record.options:
-        differs.pop(HORIZON, None)
+        differs.pop(EPOCHS_KEY, None)
     return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
 
 
@@ -39,10 +39,10 @@ def _differs(record: Record) -> dict[str, Any]:
     """The options that differ from the defaults of the record's choices."""
     try:
         usual = _defaults(tuple(record.choices.items()))
-    except NOT_COMPOSED:  # a choice of someone's own --config-dir: what its defaults were is what the run says
+    except COMPOSE_ERRORS:  # a choice of someone's own --config-dir: what its defaults were is what the run says
         return dict(record.diff)
     mine = record.identity.options
-    compared = (key for key in usual if key in mine and key not in NO_PART_OF_A_RUN)
+    compared = (key for key in usual if key in mine and key not in SEED_KEYS)
     return {key: mine[key] for key in compared if mine[key] != usual[key]}
 
 
@@ -52,22 +52,22 @@ def _defaults(choices: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     return defaults(dict(choices))
 
 
-def refuse_other(record: Record, path: Path) -> None:
+def check_overwrite(record: Record, path: Path) -> None:
     """A record gives way to nothing but the same run that went on."""
     if not path.is_file():
         return
     old = read(path)
-    if place(old) != place(record):
+    if relative_path(old) != relative_path(record):
         raise UserError(
-            f"{path} is the record of another run, which a changed default has moved to {place(old)}; "
-            "`python scripts/publish.py --tidy` puts every record where it belongs"
+            f"{path} is the record of another run, which a changed default has moved to {relative_path(old)}; "
+            "`python scripts/publish.py --relocate` puts every record where it belongs"
         )
     if old.status == FINISHED and record.status != FINISHED:
         raise UserError(f"{path} is of a finished run, this one is {record.status}; remove that record to replace it")
     samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
     if old.epochs == record.epochs and samples < before:
         raise UserError(f"{path} has MC dropout with more samples than this run; remove that record to replace it")
-    if old.epochs == record.epochs and record.drops_words_in_mc and before and not old.drops_words_in_mc:
+    if old.epochs == record.epochs and record.mc_word_dropout and before and not old.mc_word_dropout:
         raise UserError(f"{path} has MC dropout without word dropout, this run with; remove that record to replace it")
     if old.epochs > record.epochs:
         raise UserError(
@@ -101,9 +101,9 @@ def mc_samples(record: Record, row: int) -> Any:
     return record.options.get(f"task.{SAMPLES}") if found is None else found
 
 
-def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
+def relocate(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
     """Move every record of a run to its place; returns (from, to) of those that were elsewhere."""
-    moves = [(record.path, folder / place(record)) for record in load(folder).runs]
+    moves = [(record.path, folder / relative_path(record)) for record in load(folder).runs]
     wanted: dict[Path, Path] = {}
     for old, new in moves:
         if new in wanted:
@@ -112,7 +112,7 @@ def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
     moves = [(old, new) for old, new in moves if old != new]
     for _, new in moves:
         fileio.folder(new.parent)  # before anything is moved
-    waiting = [(old.rename(old.with_suffix(MOVING)), new) for old, new in moves]  # two may change places
+    waiting = [(old.rename(old.with_suffix(TMP_SUFFIX)), new) for old, new in moves]  # two may change places
     for old, new in waiting:
         old.rename(new)
     for emptied in {old.parent for old, _ in waiting}:

@@ -16,7 +16,7 @@ import numpy as np
 
 from varrnn import fileio
 from varrnn.config import schema
-from varrnn.config.schema import HORIZON, leaves
+from varrnn.config.schema import EPOCHS_KEY, flatten
 from varrnn.data import cornell, ptb
 from varrnn.data.files import sha256_of_files
 from varrnn.errors import UserError
@@ -27,7 +27,7 @@ from varrnn.version import SCHEMA
 
 KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cornell.SHA256)}
 BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there
-KEPT = (
+RECORD_KEYS = (
     *("schema", "status", "reason", "choices", "diff", "seed", "config"),
     *("metrics", "history", "batches", "mc", "mc_curve", "duration", "peak_memory_mb"),
     *("data", "commit", "commits", "dirty", "versions", "hardware"),
@@ -45,24 +45,24 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
         check_finished(folder, summary)
     check_commits(folder, summary, repository)
     check_data(folder, summary)
-    record = summary if ensemble else shrink(strip(summary))
-    check_clean(folder, record)
-    path = place_of_ensemble(folder, record, records) if ensemble else own_place(record, records)
+    record = summary if ensemble else compress(anonymize(summary))
+    check_no_paths(folder, record)
+    path = ensemble_path(folder, record, records) if ensemble else record_path(record, records)
     fileio.write_text(path, json.dumps(record, indent=None, separators=(",", ":"), sort_keys=True) + "\n")
     return path
 
 
-def own_place(record: Mapping[str, Any], records: Path) -> Path:
+def record_path(record: Mapping[str, Any], records: Path) -> Path:
     """The file of a run's record, which may hold the same run with fewer epochs but no other run."""
     from varrnn.records import paths as record_paths
 
     made = as_record(Path(), record)
-    path = records / record_paths.place(made)
-    record_paths.refuse_other(made, path)
+    path = records / record_paths.relative_path(made)
+    record_paths.check_overwrite(made, path)
     return path
 
 
-def place_of_ensemble(file: Path, record: Mapping[str, Any], records: Path) -> Path:
+def ensemble_path(file: Path, record: Mapping[str, Any], records: Path) -> Path:
     """The file of an ensemble's record, which gives way to the same models with as many samples or more."""
     path = records / "ensembles" / file.name
     if not path.is_file():
@@ -100,10 +100,10 @@ def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
         return
     if status != FINISHED:
         raise UserError(f"{folder}: status is {status!r}; only finished and unstable runs are published")
-    epochs, options = summary["history"]["epoch"][-1:], leaves(summary["config"])
-    if HORIZON not in options:
+    epochs, options = summary["history"]["epoch"][-1:], flatten(summary["config"])
+    if EPOCHS_KEY not in options:
         raise UserError(f"{folder}: no optim.epochs in the config of summary.json; run again")
-    asked, cut_short = options[HORIZON], options.get("train.patience")
+    asked, cut_short = options[EPOCHS_KEY], options.get("train.patience")
     if not epochs or (not cut_short and epochs != [asked]):
         raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
     if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
@@ -140,10 +140,10 @@ def check_data(folder: Path, summary: Mapping[str, Any]) -> None:
         raise UserError(f"{folder}: no SHA-256 of the data of {name} in summary.json")
 
 
-def strip(summary: Mapping[str, Any]) -> dict[str, Any]:
+def anonymize(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Without paths and host names; the CPU or GPU model and the number of cores stay."""
     record = {key: _without(summary[key], PATHS) if key in ("config", "hardware") else summary[key]
-              for key in KEPT if key in summary}  # fmt: skip
+              for key in RECORD_KEYS if key in summary}  # fmt: skip
     record["diff"] = {key: value for key, value in record["diff"].items() if key.split(".")[-1] not in PATHS}
     return record
 
@@ -154,7 +154,7 @@ def _without(tree: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {key: _without(value, names) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
-def shrink(record: dict[str, Any]) -> dict[str, Any]:
+def compress(record: dict[str, Any]) -> dict[str, Any]:
     """Six digits, and at most a thousand points of the loss per batch, each the mean over `every` batches."""
     losses = (record.get("batches") or {}).get("train_loss") or []
     every = math.ceil(len(losses) / BATCHES)
@@ -172,17 +172,17 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
-def check_clean(folder: Path, record: Mapping[str, Any]) -> None:
+def check_no_paths(folder: Path, record: Mapping[str, Any]) -> None:
     """A last look: no absolute path and no name of this machine may stand in a committed file."""
     host = socket.gethostname()
     named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])")
-    telling = len(host) > 3 and host not in own_words()
+    telling = len(host) > 3 and host not in public_words()
     for text in _texts(record):
         if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (telling and named.search(text)):
             raise UserError(f"{folder}: {text!r} in summary.json names a place on this machine; remove it by hand")
 
 
-def own_words() -> set[str]:
+def public_words() -> set[str]:
     """The names of our choices and options: a machine called `small` is betrayed by none of them."""
     names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
     kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from varrnn.config.schema import CHOICES
+from varrnn.config.schema import CHOICE_GROUPS
 from varrnn.errors import UserError
 
 SUMMARY_FILE = "summary.json"  # in the folder of a run that has ended
@@ -18,83 +18,85 @@ GOING_ON = "going on"  # a finished run that is being trained further
 class Entry(NamedTuple):
     """How to tell that an entry is sound, and what it should be, in words."""
 
-    sound: Callable[[Any], bool]
+    is_valid: Callable[[Any], bool]
     words: str
 
 
-def whole(value: Any) -> bool:
+def is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """A number, or null where it is not finite or was not measured."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(number(entry) for entry in value.values())
+def is_number_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(is_number(entry) for entry in value.values())
 
 
-def tree(value: Any) -> bool:
+def is_mapping(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
-def tree_or_null(value: Any) -> bool:
+def is_mapping_or_null(value: Any) -> bool:
     return value is None or isinstance(value, Mapping)
 
 
-def choices(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(value.get(group), str) for group in CHOICES)
+def has_choices(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(value.get(group), str) for group in CHOICE_GROUPS)
 
 
-def columns(value: Any) -> bool:
+def is_history(value: Any) -> bool:
     """Epoch by epoch, every column as long as the one that counts them."""
     if not isinstance(value, Mapping) or not all(isinstance(column, list) for column in value.values()):
         return False
     same = "epoch" in value and all(len(column) == len(value["epoch"]) for column in value.values())
-    return same and all(map(whole, value["epoch"])) and all(number(x) for column in value.values() for x in column)
+    return same and all(map(is_int, value["epoch"])) and all(is_number(x) for column in value.values() for x in column)
 
 
-def losses(value: Any) -> bool:
-    return value is None or (isinstance(value, Mapping) and all(map(number, value.get("train_loss") or ())))
+def is_batch_losses(value: Any) -> bool:
+    return value is None or (isinstance(value, Mapping) and all(map(is_number, value.get("train_loss") or ())))
 
 
-CHOSEN = Entry(choices, f"the names of {', '.join(CHOICES)}")
-NUMBERS = Entry(numbers, "numbers by their names")
+CHOSEN = Entry(has_choices, f"the names of {', '.join(CHOICE_GROUPS)}")
+NUMBERS = Entry(is_number_mapping, "numbers by their names")
 SUMMARY = {
     "choices": CHOSEN,
-    "diff": Entry(tree, "options by their names"),
-    "seed": Entry(whole, "a whole number"),
+    "diff": Entry(is_mapping, "options by their names"),
+    "seed": Entry(is_int, "a whole number"),
     "status": Entry(lambda value: isinstance(value, str), "a word"),
-    "config": Entry(tree, "options by their names"),
+    "config": Entry(is_mapping, "options by their names"),
     "metrics": NUMBERS,
 }
-RUN = SUMMARY | {"history": Entry(columns, "columns of numbers, as many as there are epochs")}
+RUN = SUMMARY | {"history": Entry(is_history, "columns of numbers, as many as there are epochs")}
 OPTIONAL = {
-    "batches": Entry(losses, "the train loss of every batch"),
-    **dict.fromkeys(("data", "hardware", "mc", "mc_curve", "machine"), Entry(tree_or_null, "entries by their names")),
+    "batches": Entry(is_batch_losses, "the train loss of every batch"),
+    **dict.fromkeys(
+        ("data", "hardware", "mc", "mc_curve", "machine"), Entry(is_mapping_or_null, "entries by their names")
+    ),
 }
 ENSEMBLE = {
     "choices": CHOSEN,
-    "members": Entry(whole, "a whole number"),
+    "members": Entry(is_int, "a whole number"),
     "mc": Entry(lambda value: isinstance(value, bool), "true or false"),
     "metrics": NUMBERS,
 }
 
 
-def fault(content: Mapping[str, Any], shape: Mapping[str, Entry]) -> str:
+def validation_error(content: Mapping[str, Any], shape: Mapping[str, Entry]) -> str:
     """What is wrong with a record; "" where nothing is."""
     absent = [key for key in shape if key not in content]
     if absent:
         return f"no {', '.join(absent)} in this record"
     for key, entry in (OPTIONAL | dict(shape)).items():
-        if key in content and not entry.sound(content[key]):
+        if key in content and not entry.is_valid(content[key]):
             return f"{key} is {json.dumps(content[key])[:40]}, it should be {entry.words}"
     return ""
 
 
 def check(path: Path, content: Mapping[str, Any], shape: Mapping[str, Entry], way_out: str) -> None:
     """Refuse a damaged record."""
-    found = fault(content, shape)
+    found = validation_error(content, shape)
     if found:
         raise UserError(f"{path}: {found}; {way_out}")

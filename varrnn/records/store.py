@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from varrnn.config.identity import Identity, Run, identify, matches
-from varrnn.config.schema import HORIZON, effective, leaves
+from varrnn.config.identity import Identity, Run, identity_of, matches
+from varrnn.config.schema import EPOCHS_KEY, effective, flatten
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.records import schema as record_schema
@@ -26,7 +26,7 @@ from varrnn.version import SCHEMA
 ROOT = PROJECT_ROOT
 RECORDS = ROOT / "results" / "records"
 AGAIN = "delete the file and publish the run again"
-MOVING = ".moving"  # what a record is called while `tidy` moves it
+TMP_SUFFIX = ".moving"  # what a record is called while `relocate` moves it
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class Record:
         return self.identity.rates
 
     @property
-    def drops_words_in_mc(self) -> bool:
+    def mc_word_dropout(self) -> bool:
         """The ablation mc.word_dropout=true, whose MC values stand beside no others."""
         return bool((self.content.get("mc") or {}).get("word_dropout", self.options.get("mc.word_dropout")))
 
     @functools.cached_property
     def options(self) -> dict[str, Any]:
         """The config by dotted names."""
-        return leaves(self.config)
+        return flatten(self.config)
 
 
 class Curve(NamedTuple):
@@ -126,13 +126,13 @@ class Group:
         values = list(self.by_seed(metric).values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
-    def measured(self, metric: str) -> Group:
+    def with_metric(self, metric: str) -> Group:
         """The records that have this metric; where two metrics are compared, both come from the same runs."""
         return Group(tuple(record for record in self.records if record.metric(metric) is not None), self.unstable)
 
-    def sampled(self) -> Group:
+    def with_mc(self) -> Group:
         """The records whose test text was read by MC dropout as the tables have it, word dropout off."""
-        wanted = tuple(record for record in self.measured("test_ppl_mc").records if not record.drops_words_in_mc)
+        wanted = tuple(record for record in self.with_metric("test_ppl_mc").records if not record.mc_word_dropout)
         return Group(wanted, self.unstable)
 
     def curve(self, column: str) -> Curve:
@@ -155,26 +155,28 @@ class Records:
 
     def group(self, run: Run) -> Group:
         """The records of the runs that these overrides would start, one per seed."""
-        wanted = identify(run)
-        return grouped(record for record in self.runs if matches(record.identity, wanted))
+        wanted = identity_of(run)
+        return group_by_seed(record for record in self.runs if matches(record.identity, wanted))
 
     def missing(self, run: Run, seeds: Sequence[int]) -> tuple[int, ...]:
         """Seeds without a record, or with one of fewer epochs, which can go on; an unstable run counts as tried."""
-        wanted = identify(run)
-        tried = {record.seed for record in self.runs if matches(record.identity, wanted) and ended(record, wanted)}
+        wanted = identity_of(run)
+        tried = {
+            record.seed for record in self.runs if matches(record.identity, wanted) and is_complete(record, wanted)
+        }
         return tuple(seed for seed in seeds if seed not in tried)
 
     def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
         """Records that differ from `run` in nothing but the drop probabilities, by their probabilities."""
-        wanted = identify(run)
+        wanted = identity_of(run)
         found: dict[tuple[tuple[str, float], ...], list[Record]] = {}
         for record in self.runs:
-            if matches(record.identity, wanted, free=("model.p_",)):
+            if matches(record.identity, wanted, ignore_prefixes=("model.p_",)):
                 found.setdefault(record.rates, []).append(record)
-        return {key: grouped(records) for key, records in sorted(found.items())}
+        return {key: group_by_seed(records) for key, records in sorted(found.items())}
 
 
-def grouped(records: Iterable[Record]) -> Group:
+def group_by_seed(records: Iterable[Record]) -> Group:
     """One record per seed: the longest run where several horizons exist."""
     best: dict[int, Record] = {}
     unstable: set[int] = set()
@@ -186,19 +188,19 @@ def grouped(records: Iterable[Record]) -> Group:
     return Group(tuple(best[seed] for seed in sorted(best)), len(unstable - set(best)))
 
 
-def ended(record: Record, wanted: Identity) -> bool:
+def is_complete(record: Record, wanted: Identity) -> bool:
     """Whether there is nothing left to train: the last epoch, or a stop on purpose."""
     stopped = record.status == UNSTABLE or bool(record.options.get("train.patience"))
-    return stopped or record.epochs >= wanted.options[HORIZON]
+    return stopped or record.epochs >= wanted.options[EPOCHS_KEY]
 
 
 def load(folder: Path | str = RECORDS) -> Records:
     """Every record below a folder; a broken file is an error, not a silent gap."""
     if not Path(folder).is_dir() and Path(folder) != RECORDS:
         raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
-    for stray in Path(folder).rglob(f"*{MOVING}"):
-        hint = f"rename it to {stray.stem}_moved.json and repeat python scripts/publish.py --tidy"
-        raise UserError(f"{stray}: tidying was interrupted; {hint}")
+    for stray in Path(folder).rglob(f"*{TMP_SUFFIX}"):
+        hint = f"rename it to {stray.stem}_moved.json and repeat python scripts/publish.py --relocate"
+        raise UserError(f"{stray}: relocating was interrupted; {hint}")
     runs, ensembles, benchmarks = [], [], []
     for path in json_files(Path(folder)):
         content = _read(path)

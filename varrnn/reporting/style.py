@@ -35,7 +35,7 @@ RC: Any = {
 }
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """How one curve looks."""
 
     label: str
@@ -49,15 +49,15 @@ BLACK, BLUE, SKY, GREEN = "#000000", "#0072B2", "#56B4E9", "#009E73"
 VERMILION, ORANGE, YELLOW, PINK = "#D55E00", "#E69F00", "#F0E442", "#CC79A7"
 BROWN = "#8B4513"  # ours, for a ninth variant
 VARIANTS = {
-    "variational_untied": Look("Variational (untied)", BLUE, "-", 0),
-    "variational_tied": Look("Variational (tied)", SKY, (0, (5, 1)), 1),
-    "variational_untied_noemb": Look("Variational, no word dropout", PINK, "-.", 2),
-    "naive": Look("Naive dropout", VERMILION, "--", 3),
-    "naive_recurrent": Look("Naive dropout, recurrent too", BROWN, (0, (1, 1)), 8),
-    "moon": Look("Moon et al.", GREEN, "-.", 4),
-    "moon_emb": Look("Moon et al. + emb", ORANGE, (0, (3, 1, 1, 1)), 5),
-    "moon_cell_only": Look("Moon et al., cell only", YELLOW, ":", 6),
-    "none": Look("Standard (no dropout)", BLACK, ":", 7),
+    "variational_untied": LineStyle("Variational (untied)", BLUE, "-", 0),
+    "variational_tied": LineStyle("Variational (tied)", SKY, (0, (5, 1)), 1),
+    "variational_untied_noemb": LineStyle("Variational, no word dropout", PINK, "-.", 2),
+    "naive": LineStyle("Naive dropout", VERMILION, "--", 3),
+    "naive_recurrent": LineStyle("Naive dropout, recurrent too", BROWN, (0, (1, 1)), 8),
+    "moon": LineStyle("Moon et al.", GREEN, "-.", 4),
+    "moon_emb": LineStyle("Moon et al. + emb", ORANGE, (0, (3, 1, 1, 1)), 5),
+    "moon_cell_only": LineStyle("Moon et al., cell only", YELLOW, ":", 6),
+    "none": LineStyle("Standard (no dropout)", BLACK, ":", 7),
 }
 REFERENCE = "#777777"
 SEQUENCE = "viridis"  # for sweeps: from dark (low) to light (high)
@@ -72,7 +72,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return list(files)
 
 
-def sweep(labels: list[str]) -> dict[str, Look]:
+def sweep(labels: list[str]) -> dict[str, LineStyle]:
     """Looks of a swept value, in order; the lightest end is left out, it is hard to see on white."""
     import matplotlib
 
@@ -80,6 +80,6 @@ def sweep(labels: list[str]) -> dict[str, Look]:
     lines = ("-", "--", "-.", ":")
     places = [0.8 * i / max(1, len(labels) - 1) for i in range(len(labels))]
     return {
-        label: Look(label, matplotlib.colors.to_hex(colours(place)), lines[i % len(lines)], i)
+        label: LineStyle(label, matplotlib.colors.to_hex(colours(place)), lines[i % len(lines)], i)
         for i, (label, place) in enumerate(zip(labels, places))
     }

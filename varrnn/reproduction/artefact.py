@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from varrnn import fileio
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT, Records, load
 from varrnn.reproduction.runs import SEEDS, Run, command
@@ -26,7 +26,7 @@ class Artefact:
 
     name: str
     title: str
-    draw: Callable[[Records, Path], list[Path]]  # (records, results folder) -> files written
+    render: Callable[[Records, Path], list[Path]]  # (records, results folder) -> files written
     runs: tuple[Run, ...] = ()
     claims: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
@@ -57,7 +57,7 @@ def unique(runs: Iterable[Run]) -> list[Run]:
     """Runs that mean the same, once, even where they are spelled differently."""
     found: dict[str, Run] = {}
     for run in runs:
-        found.setdefault(repr(identify(run)), run)
+        found.setdefault(repr(identity_of(run)), run)
     return list(found.values())
 
 
@@ -88,7 +88,7 @@ def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
     records = load(options.records)
     if options.missing:
         return artefact.commands(records)
-    written = artefact.draw(records, fileio.folder(options.out))
+    written = artefact.render(records, fileio.folder(options.out))
     tables = [path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"]
     return [*tables, *_verdicts(artefact, records), *(f"wrote {path}" for path in written)]
 

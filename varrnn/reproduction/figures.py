@@ -24,14 +24,14 @@ from varrnn.reporting.style import (
     REFERENCE,
     VARIANTS,
     VERMILION,
-    Look,
+    LineStyle,
     save,
     sweep,
 )
 from varrnn.reproduction.runs import FIGURE4A, SEEDS, Run, commands
 
 COMBINATIONS = dict(zip(FIGURE4A, ((BLACK, ":"), (VERMILION, "--"), (GREEN, "-."), (BLUE, "-"))))
-Curves = Mapping[str, tuple[Look, Run]]  # role -> how it looks, and the run behind it
+Curves = Mapping[str, tuple[LineStyle, Run]]  # role -> how it looks, and the run behind it
 
 
 def variants(models: Mapping[str, Run]) -> Curves:
@@ -83,9 +83,9 @@ def batch_curve(group: Group) -> Curve:
              if one.get("train_loss")]  # fmt: skip
     if not found:
         return Curve(np.array([]), np.array([]), np.array([]), 0)
-    horizon = min(len(losses) * every for losses, every in found)
-    blocks = min(100, *(horizon // every for _, every in found))  # no block is narrower than a point
-    edges = np.linspace(0, horizon, blocks + 1)
+    num_batches = min(len(losses) * every for losses, every in found)
+    blocks = min(100, *(num_batches // every for _, every in found))  # no block is narrower than a point
+    edges = np.linspace(0, num_batches, blocks + 1)
     table = np.array([_block_means(losses, every, edges) for losses, every in found])
     std = table.std(axis=0, ddof=1) if len(found) > 1 else np.zeros(blocks)
     return Curve((edges[:-1] + edges[1:]) / 2, table.mean(axis=0), std, len(found))
@@ -100,37 +100,50 @@ def _block_means(losses: np.ndarray, every: int, edges: np.ndarray) -> np.ndarra
     return summed / np.bincount(blocks[inside], minlength=width)
 
 
-def draw(axes: Axes, records: Records, curves: Curves, of: Callable[[Group], Curve] = error_curve) -> list[Curve]:
+def plot_curves(
+    axes: Axes, records: Records, curves: Curves, get_curve: Callable[[Group], Curve] = error_curve
+) -> list[Curve]:
     """Every curve that has records; the legend says how many seeds, or that there is no run; an empty panel if none."""
     drawn = []
-    for look, run in curves.values():
+    for line_style, run in curves.values():
         group = records.group(run)
-        curve = of(group) if group.records else None
+        curve = get_curve(group) if group.records else None
         if curve is not None and len(curve.epochs):
-            _line(axes, curve, look, group)
+            _line(axes, curve, line_style, group)
             drawn.append(curve)
         else:
-            axes.plot([], [], color=look.colour, linestyle=look.line, alpha=0.35, label=f"{look.label}: not run")
+            axes.plot(
+                [],
+                [],
+                color=line_style.colour,
+                linestyle=line_style.line,
+                alpha=0.35,
+                label=f"{line_style.label}: not run",
+            )
     if not drawn:
-        empty(axes, [run for _, run in curves.values()])
+        not_run_panel(axes, [run for _, run in curves.values()])
     return drawn
 
 
-def band(axes: Axes, curve: Curve, colour: str) -> None:
+def error_band(axes: Axes, curve: Curve, colour: str) -> None:
     """One standard deviation over seeds to both sides."""
     if curve.n > 1:
         low, high = curve.mean - curve.std, curve.mean + curve.std
         axes.fill_between(curve.epochs, low, high, color=colour, alpha=0.2, lw=0)
 
 
-def _line(axes: Axes, curve: Curve, look: Look, group: Group) -> None:
+def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group) -> None:
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
-    style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "zorder": 10 - look.order / 10}
+    style: dict[str, Any] = {
+        "color": line_style.colour,
+        "linestyle": line_style.line,
+        "zorder": 10 - line_style.order / 10,
+    }
     gaps = np.diff(curve.epochs)
     if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC in some epochs only: nothing is known between them
         style |= {"marker": "o", "markersize": 1.8}
-    axes.plot(curve.epochs, curve.mean, label=f"{look.label} ({count})", **style)
-    band(axes, curve, look.colour)
+    axes.plot(curve.epochs, curve.mean, label=f"{line_style.label} ({count})", **style)
+    error_band(axes, curve, line_style.colour)
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -138,7 +151,7 @@ def fold(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
-def empty(axes: Axes, runs: list[Run]) -> None:
+def not_run_panel(axes: Axes, runs: list[Run]) -> None:
     """Say that nothing was run, and which command fills the panel."""
     axes.clear()
     axes.set(xticks=[], yticks=[])
@@ -169,7 +182,7 @@ def baselines(axes: Axes, records: Records, curves: Curves) -> None:
             reference(axes, values.pop(), label, line)
 
 
-def finish(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
+def decorate(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
     """Title, labels, and the legend below the panel, where it covers nothing."""
     axes.set_title(title)
     if axes.lines:
@@ -180,51 +193,51 @@ def finish(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "",
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.0)
 
 
-def swept(runs: Mapping[str, Run], label: str) -> Curves:
+def sweep_curves(runs: Mapping[str, Run], label: str) -> Curves:
     """Curves of a swept value, "label=value", from dark (low) to light (high)."""
-    looks = sweep(list(runs))
-    return {value: (looks[value]._replace(label=f"{label}={value}"), run) for value, run in runs.items()}
+    line_styles = sweep(list(runs))
+    return {value: (line_styles[value]._replace(label=f"{label}={value}"), run) for value, run in runs.items()}
 
 
 def error_panel(
-    axes: Axes, records: Records, curves: Curves, title: str, of: Callable[[Group], Curve] = error_curve
+    axes: Axes, records: Records, curves: Curves, title: str, get_curve: Callable[[Group], Curve] = error_curve
 ) -> None:
     """A panel of figures 3 to 12: test error against epochs, with the constant predictor and the ridge."""
-    if draw(axes, records, curves, of):
+    if plot_curves(axes, records, curves, get_curve):
         baselines(axes, records, curves)
-    finish(axes, title, ylabel="RMSE")
+    decorate(axes, title, ylabel="RMSE")
 
 
 def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
     """Figure 3a: train error against epochs, by MC where there is dropout. The references are test errors: not here."""
-    draw(axes, records, curves, train_curve)
-    finish(axes, title, ylabel="RMSE")
+    plot_curves(axes, records, curves, train_curve)
+    decorate(axes, title, ylabel="RMSE")
 
 
 def loss_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
     """A panel of figures 13 to 15: train loss (standardised MSE without the penalty) against batches."""
-    if draw(axes, records, curves, batch_curve):
+    if plot_curves(axes, records, curves, batch_curve):
         axes.set_yscale("log")
-    finish(axes, title, xlabel="batch", ylabel="train loss")
+    decorate(axes, title, xlabel="batch", ylabel="train loss")
 
 
 def combinations(runs: Mapping[str, Run]) -> Curves:
     """The four settings of figure 4a."""
-    return {role: (Look(role, COMBINATIONS[role][0], COMBINATIONS[role][1]), run) for role, run in runs.items()}
+    return {role: (LineStyle(role, COMBINATIONS[role][0], COMBINATIONS[role][1]), run) for role, run in runs.items()}
 
 
 def grid(runs: Mapping[str, Run]) -> Curves:
     """The (p, weight decay) settings of figures 10 and 12: one colour per decay, solid for p=.25, dashed for p=.5."""
     decays = list(dict.fromkeys(role.split("decay=")[1] for role in runs))
-    looks = sweep(decays)
-    colours = {role: looks[role.split("decay=")[1]].colour for role in runs}
+    line_styles = sweep(decays)
+    colours = {role: line_styles[role.split("decay=")[1]].colour for role in runs}
     return {
-        role: (Look(role.replace("decay", "λ"), colours[role], "-" if "p=0.25" in role else "--"), run)
+        role: (LineStyle(role.replace("decay", "λ"), colours[role], "-" if "p=0.25" in role else "--"), run)
         for role, run in runs.items()
     }
 
 
-def same_scale(panels: list[Axes]) -> None:
+def share_y(panels: list[Axes]) -> None:
     """Panels that are compared share their vertical axis."""
     drawn = [axes for axes in panels if axes.lines]
     if len(drawn) > 1:

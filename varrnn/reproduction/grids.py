@@ -1,6 +1,6 @@
 """The planned grids of the small model: how much of one has records, and which point validation chooses."""
 
-from varrnn.config.identity import Run, identify
+from varrnn.config.identity import Run, identity_of
 from varrnn.records.selection import lowest
 from varrnn.records.store import Group, Records
 from varrnn.reproduction.runs import small_grid
@@ -14,7 +14,7 @@ def grid_coverage(records: Records, model: str) -> tuple[int, int]:
 
 def best_on_validation(records: Records, run: Run) -> Group:
     """The planned grid point with the lowest validation perplexity; the test text chooses nothing."""
-    planned = {identify(point).rates for point in small_grid().get(identify(run).choices["model"], [])}
+    planned = {identity_of(point).rates for point in small_grid().get(identity_of(run).choices["model"], [])}
     points = {rates: group for rates, group in records.grid(run).items() if rates in planned or not planned}
     best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
     return Group() if best is None else points[best]

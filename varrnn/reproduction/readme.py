@@ -16,17 +16,17 @@ SECTION = "results"  # the name of the section in README.md and in results/READM
 GENERATED = "*Generated from [the records]({records}) by `make paper`; edit nothing between the markers.*"
 
 
-def begin(name: str) -> str:
+def begin_marker(name: str) -> str:
     return f"<!-- {name}:begin -->"
 
 
-def end(name: str) -> str:
+def end_marker(name: str) -> str:
     return f"<!-- {name}:end -->"
 
 
 def replace_section(document: str, name: str, text: str, file: str = "README.md") -> str:
     """The document with a new text in the section of that name."""
-    first, last = begin(name), end(name)
+    first, last = begin_marker(name), end_marker(name)
     if document.count(first) != 1 or document.count(last) != 1 or document.index(first) > document.index(last):
         raise UserError(f"{file}: the lines {first} and {last} must stand in it once each, in this order")
     before, rest = document.split(first)
@@ -52,7 +52,7 @@ def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdic
 def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
     """What results/README.md shows: every table and picture that has records, and what is still to be run."""
     parts = [GENERATED.format(records="records"), *claims_part(verdicts)]
-    parts += small_part(artefacts["table_small"], records)
+    parts += small_part(artefacts["small"], records)
     parts += sentiment_part(artefacts["sentiment"], records)
     parts += speed_part(artefacts["speed"], records)
     parts.append(missing_runs_part(artefacts, records))
@@ -65,14 +65,15 @@ def claims_part(verdicts: Verdicts) -> list[str]:
     decided = [(c, v) for c, v in verdicts if v.status not in (NOT_RUN, BY_TEST)]
     if decided:
         rows = [
-            (c.id + (" (ours)" if c.ours else ""), c.statement, c.paper, v.words(), str(v.n or "")) for c, v in decided
+            (c.id + (" (ours)" if c.is_extra else ""), c.statement, c.paper, v.label(), str(v.n or ""))
+            for c, v in decided
         ]
         parts.append(Table("", "", ("", "claim", "paper", "verdict", "n"), rows, numbers=False).markdown())
     analogues: dict[str, list[str]] = {}
     for claim, verdict in verdicts:
         for word in ("agrees", "disagrees"):
-            if f"analogue {word}" in verdict.analogue:
-                few = " on few seeds or rates (indicative)" if INDICATIVE in verdict.analogue else ""
+            if f"analogue {word}" in verdict.small_size:
+                few = " on few seeds or rates (indicative)" if INDICATIVE in verdict.small_size else ""
                 analogues.setdefault(word + few, []).append(claim.id)
     if analogues:
         told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(analogues.items()))

@@ -12,7 +12,7 @@ from varrnn.config.identity import Run
 SEEDS = (1, 2, 3)  # "each experiment was repeated 3 times with different random seeds"
 TABLE1_MODELS = ("none", "moon", "moon_emb", "naive", "variational_tied", "variational_untied")
 FIGURE3_MODELS = ("variational_untied", "naive", "none")
-SWEEP = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # "p = 0, ..., 0.5"; the steps are ours
+SWEPT_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # "p = 0, ..., 0.5"; the steps are ours
 WEIGHT_DECAYS = (1e-6, 1e-5, 1e-4, 1e-3)
 LENGTHS = (20, 50, 200, 400)
 
@@ -45,7 +45,7 @@ def sentiment(model: str, cell: str = "lstm", steps: int = 200, protocol: str = 
     return tuple(run)
 
 
-def swept(p_E: float, p_U: float, weight_decay: float = 1e-6, **others: object) -> Run:
+def variational_sweep(p_E: float, p_U: float, weight_decay: float = 1e-6, **others: object) -> Run:
     """A Variational LSTM of figures 4 to 9 and 15.
 
     Differs: the paper gives neither p_W, p_y nor the weight decay of figures 4 to 9 and 15, nor p_E and p_U of figures
@@ -104,7 +104,7 @@ def fixed_mask() -> Run:
     return sentiment("variational_untied", p_E=0.0, p_U=0.0, p_W=0.5, p_y=0.5, weight_decay=0.0)
 
 
-def power(decay: float) -> str:
+def format_decay(decay: float) -> str:
     """1e-6, the short way."""
     return f"{decay:.0e}".replace("e-0", "e-")
 
@@ -142,13 +142,13 @@ def _merge_over(key: str, runs: list[Run]) -> list[Run]:
     return [tuple(o.replace("?", ",".join(values)) for o in rest) for rest, values in joined.items()]
 
 
-FIGURE4A = {f"p_E={p_E:g} p_U={p_U:g}": swept(p_E, p_U) for p_E in (0.0, 0.5) for p_U in (0.0, 0.5)}
-FIGURE4B = {f"{p_U:g}": swept(0.0, p_U) for p_U in SWEEP}
-FIGURE4C = {f"{p_U:g}": swept(0.5, p_U) for p_U in SWEEP}
-FIGURE5 = {f"{p_E:g}": swept(p_E, 0.5) for p_E in SWEEP}
-FIGURE6 = {power(decay): swept(0.5, 0.5, decay) for decay in WEIGHT_DECAYS}
+FIGURE4A = {f"p_E={p_E:g} p_U={p_U:g}": variational_sweep(p_E, p_U) for p_E in (0.0, 0.5) for p_U in (0.0, 0.5)}
+FIGURE4B = {f"{p_U:g}": variational_sweep(0.0, p_U) for p_U in SWEPT_RATES}
+FIGURE4C = {f"{p_U:g}": variational_sweep(0.5, p_U) for p_U in SWEPT_RATES}
+FIGURE5 = {f"{p_E:g}": variational_sweep(p_E, 0.5) for p_E in SWEPT_RATES}
+FIGURE6 = {format_decay(decay): variational_sweep(0.5, 0.5, decay) for decay in WEIGHT_DECAYS}
 FIGURE6_ONE_GATE = {decay: (*run, "optim.decay_rule=one_gate") for decay, run in FIGURE6.items()}
-FIGURE7 = {str(steps): swept(0.5, 0.5, steps=steps) for steps in LENGTHS}
-FIGURE8 = {f"{p_E:g}": swept(p_E, 0.5, steps=50) for p_E in SWEEP}
-FIGURE10 = {f"p={p:g} decay={power(decay)}": run for (p, decay), run in gru_grid().items()}
+FIGURE7 = {str(steps): variational_sweep(0.5, 0.5, steps=steps) for steps in LENGTHS}
+FIGURE8 = {f"{p_E:g}": variational_sweep(p_E, 0.5, steps=50) for p_E in SWEPT_RATES}
+FIGURE10 = {f"p={p:g} decay={format_decay(decay)}": run for (p, decay), run in gru_grid().items()}
 FIGURE11 = {"naive": sentiment("naive"), "fixed mask": fixed_mask()}

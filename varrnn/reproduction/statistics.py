@@ -20,9 +20,9 @@ def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
     return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in arrays) / freedom)) if freedom > 0 else 0.0
 
 
-def final(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
+def final_mean(epochs: np.ndarray, values: np.ndarray, num_epochs: int) -> float:
     """The mean over the last 10 % of epochs, of those that were measured."""
-    late = epochs > 0.9 * horizon
+    late = epochs > 0.9 * num_epochs
     return float(values[late].mean()) if late.any() else float(values[-1])
 
 
@@ -30,9 +30,9 @@ def lowest(epochs: np.ndarray, values: np.ndarray) -> float:
     return float(values.min())
 
 
-def gap(epochs: np.ndarray, values: np.ndarray, horizon: int) -> float:
+def overfitting_gap(epochs: np.ndarray, values: np.ndarray, num_epochs: int) -> float:
     """How far the curve ends above its lowest point: overfitting."""
-    return final(epochs, values, horizon) - lowest(epochs, values)
+    return final_mean(epochs, values, num_epochs) - lowest(epochs, values)
 
 
 def roughness(epochs: np.ndarray, values: np.ndarray, after: int = 5) -> float:
@@ -72,7 +72,7 @@ def median_filter(values: np.ndarray, width: int = 5) -> np.ndarray:
     return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
 
 
-def bump(values: np.ndarray) -> float:
+def local_maximum(values: np.ndarray) -> float:
     """The largest maximum between two minima: it "decreases and then increases before decreasing again".
 
     As large as the smallest of the three moves: a curve that rises from its start has no minimum there. The first of
@@ -109,21 +109,21 @@ def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None
         for record in group.records
         for column in columns
     ]
-    found = [epochs for epochs in measured if epochs]  # a seed without the column is left out, as in over_seeds
+    found = [epochs for epochs in measured if epochs]  # a seed without the column is left out, as in per_seed
     return np.array(sorted(set.intersection(*found)) if found else [], dtype=int)
 
 
-def unlearned(groups: Mapping[str, Group]) -> str:
+def no_better_than_constant(groups: Mapping[str, Group]) -> str:
     """A caution: which models of a comparison are never better than a constant prediction; empty if they all learn."""
     flat = []
     for role, group in groups.items():
         constant = group.mean("constant_rmse")
-        if constant is not None and mean_of(group, lowest) > LEARNED * constant:
+        if constant is not None and seed_mean(group, lowest) > LEARNED * constant:
             flat.append(role)
     return f"no better than a constant: {', '.join(flat)}" if flat else ""
 
 
-def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:
+def per_seed(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:
     """A statistic of the test curve (or of another column) for each seed; seeds without that column are left out.
 
     `at` restricts the curves to epochs that all runs of a comparison have measured; the last of them is the horizon.
@@ -131,17 +131,17 @@ def over_seeds(group: Group, statistic, column: str | None = None, at: np.ndarra
     values = []
     for record in group.records:
         epochs, curve = record.column(column_of(record, column))
-        horizon = record.epochs
+        num_epochs = record.epochs
         if at is not None:
             use = np.isin(epochs, at)
-            epochs, curve, horizon = epochs[use], curve[use], int(max(at, default=0))
+            epochs, curve, num_epochs = epochs[use], curve[use], int(max(at, default=0))
         if len(epochs):
-            with_horizon = (horizon,) if statistic in (final, gap) else ()
-            values.append(float(statistic(epochs, curve, *with_horizon)))
+            with_epochs = (num_epochs,) if statistic in (final_mean, overfitting_gap) else ()
+            values.append(float(statistic(epochs, curve, *with_epochs)))
     return values
 
 
-def mean_of(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> float:
-    """Seed mean of `over_seeds`; nan when there is nothing."""
-    values = over_seeds(group, statistic, column, at)
+def seed_mean(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> float:
+    """Seed mean of `per_seed`; nan when there is nothing."""
+    values = per_seed(group, statistic, column, at)
     return float(np.mean(values)) if values else float("nan")

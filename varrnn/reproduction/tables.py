@@ -79,7 +79,7 @@ def mean_sd(group: Group, metric: str, digits: int = 1) -> str:
 
 def mc_cell(group: Group) -> str:
     """Test perplexity by MC dropout; how many samples where not the paper's 1000, how many seeds where not all."""
-    sampled = group.sampled()
+    sampled = group.with_mc()
     if not sampled.records:
         return DASH if group.records else NOT_RUN
     samples = sampled.mean("mc_samples")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from varrnn.config import compose
 from varrnn.config.overrides import run_command
-from varrnn.config.schema import Config
+from varrnn.config.schema import RunConfig
 from varrnn.errors import UserError
 from varrnn.training import checkpoint
 
@@ -29,7 +29,7 @@ class Failure:
         return "\n".join([self.folder, *(f"    {line}" for line in self.last_lines), f"    again: {self.command}"])
 
 
-def failed(error: Exception, config: Config | None, overrides: Sequence[str]) -> Failure:
+def record_failure(error: Exception, config: RunConfig | None, overrides: Sequence[str]) -> Failure:
     """The failure of a job; one that the user cannot mend leaves its traceback in the run's error.txt."""
     if config is None:  # nothing was started: the options themselves are wrong
         given = [word for word in overrides if not word.startswith(("sweep=", "launcher=", "hydra"))]
@@ -42,7 +42,7 @@ def failed(error: Exception, config: Config | None, overrides: Sequence[str]) ->
     return Failure(str(folder), text.splitlines()[-LAST_LINES:], run_command(config))
 
 
-def noted(folder: Path) -> list[Failure]:
+def load_failures(folder: Path) -> list[Failure]:
     """What the jobs of a sweep have noted, in their order."""
     files = sorted(folder.glob("failed_*.json"), key=lambda file: int(file.stem.split("_")[1]))
     return [Failure(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
@@ -55,7 +55,7 @@ def show(found: list[Failure]) -> None:
         print("\n".join(lines), file=sys.stderr)
 
 
-def lost(error: Exception) -> str:
+def crash_message(error: Exception) -> str:
     """A job that could not even say what happened: killed by hand, by the system, or by the scheduler."""
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     refused = next((line.strip() for line in str(error).splitlines() if line.strip().startswith("sbatch")), None)

@@ -9,33 +9,33 @@ from matplotlib.patches import Rectangle
 
 from varrnn.reporting.style import VERMILION
 from varrnn.reproduction.figures import figure
-from varrnn.sweeps.ranking import Grid, short
+from varrnn.sweeps.ranking import Grid, axis_label
 
 
-def draw(grid: Grid, folder: Path) -> list[Path]:
+def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
     """The first two swept options across and down; over further ones the lowest value is shown."""
     axes = grid.axes()
     if not axes:
         return []
     x, y = axes[0], axes[1] if len(axes) > 1 else None
-    across = sorted({grid.at(point, x) for point in grid.points})
-    down = sorted({grid.at(point, y) for point in grid.points}) if y else [""]
+    across = sorted({grid.value(point, x) for point in grid.points})
+    down = sorted({grid.value(point, y) for point in grid.points}) if y else [""]
     cells = np.full((len(down), len(across)), np.nan)
     for point in reversed(grid.points):  # the best of a cell is written last
-        cells[down.index(grid.at(point, y)) if y else 0, across.index(grid.at(point, x))] = point.mean
+        cells[down.index(grid.value(point, y)) if y else 0, across.index(grid.value(point, x))] = point.mean
     cells[np.isinf(cells)] = np.nan
     first = grid.points[0]  # by the seeds that all have, while cells show means over all their seeds
-    best = down.index(grid.at(first, y)) if y else 0, across.index(grid.at(first, x))
+    best = down.index(grid.value(first, y)) if y else 0, across.index(grid.value(first, x))
     with figure(folder, grid.name) as (panels, files):
-        paint(panels[0], cells, best)
-        panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=short(x))
-        panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=short(y) if y else "")
-        title = textwrap.wrap(" ".join(grid.parts), 50, break_on_hyphens=False)
+        draw_cells(panels[0], cells, best)
+        panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=axis_label(x))
+        panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=axis_label(y) if y else "")
+        title = textwrap.wrap(" ".join(grid.name_parts), 50, break_on_hyphens=False)
         panels[0].set_title("\n".join([*title, grid.score]))
     return files
 
 
-def paint(panel: Axes, cells: np.ndarray, best: tuple[int, int]) -> None:
+def draw_cells(panel: Axes, cells: np.ndarray, best: tuple[int, int]) -> None:
     """Colours with numbers in them, and a frame around the best."""
     panel.imshow(cells, cmap="viridis_r", aspect="auto")
     panel.grid(False)

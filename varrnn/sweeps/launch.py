@@ -23,50 +23,51 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
-from varrnn.cli.errors import USERS_MISTAKES, explain
+from varrnn.cli.errors import USER_ERRORS, format_error
 from varrnn.config import compose
-from varrnn.config.schema import Config
+from varrnn.config.schema import RunConfig
 from varrnn.errors import UserError
 from varrnn.sweeps import failures
-from varrnn.sweeps.plan import one_run, points, unfit
+from varrnn.sweeps.plan import non_identity_key, num_points, unsupported_rate
 from varrnn.training import checkpoint
 from varrnn.training import run as training_run
-from varrnn.training.signals import Stopped
+from varrnn.training.signals import RunStopped
 
-STOP = "stopped"  # a file in the sweep's folder
+STOP_FILE = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
 
 
-class Sweep(Callback):
+class SweepCallback(Callback):
     """Called by Hydra in the process that starts a sweep (config.yaml names it)."""
 
     folder: Path | None = None  # of the sweep under way
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """End the sweep when it cannot begin: of an exception Hydra would make a warning, and go on."""
-        Sweep.folder = Path(config.hydra.sweep.dir)
+        SweepCallback.folder = Path(config.hydra.sweep.dir)
         try:
-            self.begin(config, Sweep.folder)
-        except USERS_MISTAKES as error:
-            sys.exit(f"error: {explain(error)}")
+            self.validate(config, SweepCallback.folder)
+        except USER_ERRORS as error:
+            sys.exit(f"error: {format_error(error)}")
         except Exception:
             sys.exit(traceback.format_exc())
 
-    def begin(self, config: DictConfig, folder: Path) -> None:
+    def validate(self, config: DictConfig, folder: Path) -> None:
         """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
         if config.run_dir is not None:
             raise UserError(f"run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
-        if wrong := one_run(config) or unfit(config):
+        if wrong := non_identity_key(config) or unsupported_rate(config):
             raise UserError(wrong)
-        left = [folder / STOP, *folder.glob("failed_*.json")]  # by an earlier sweep, where hydra.sweep.dir is given
+        # left by an earlier sweep, where hydra.sweep.dir is given
+        left = [folder / STOP_FILE, *folder.glob("failed_*.json")]
         for file in left:
             file.unlink(missing_ok=True)
         wanted = config.hydra.launcher.get("n_jobs")
         if wanted is None:
             return
         with read_write(config.hydra), open_dict(config.hydra):  # a process without a job would not live through Ctrl-C
-            jobs = min(wanted or side_by_side(config.device), points(config))
+            jobs = min(wanted or max_parallel_runs(config.device), num_points(config))
             config.hydra.launcher.n_jobs = jobs
         if jobs != 1:
             signal.signal(signal.SIGINT, self.wait_for_jobs)
@@ -75,24 +76,24 @@ class Sweep(Callback):
     def wait_for_jobs(*_: Any) -> None:
         """The first Ctrl-C reaches the jobs too, which save and end; joblib would kill them in the middle of that."""
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
-        if Sweep.folder is not None:
-            stop(Sweep.folder)
+        if SweepCallback.folder is not None:
+            request_stop(SweepCallback.folder)
 
 
-def stop(folder: Path) -> None:
+def request_stop(folder: Path) -> None:
     """Tell all processes of a sweep that no further job begins."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / STOP).touch()
+    (folder / STOP_FILE).touch()
 
 
 def stopped() -> bool:
     """Has somebody stopped the sweep of this process?"""
-    return Sweep.folder is not None and (Sweep.folder / STOP).exists()
+    return SweepCallback.folder is not None and (SweepCallback.folder / STOP_FILE).exists()
 
 
-def side_by_side(device: str) -> int:
+def max_parallel_runs(device: str) -> int:
     """How many runs this machine carries at once: one for each GPU, or for each core where there is none."""
-    return usable_gpus(device) or cores()
+    return usable_gpus(device) or available_cores()
 
 
 def usable_gpus(device: str) -> int:
@@ -100,7 +101,7 @@ def usable_gpus(device: str) -> int:
     return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
 
 
-def cores() -> int:
+def available_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -115,36 +116,37 @@ def run(composed: DictConfig) -> None:
 
 
 def job(composed: DictConfig) -> None:
-    """One run of a sweep. Whatever goes wrong is noted in the sweep's folder, for `reported` to show."""
+    """One run of a sweep. Whatever goes wrong is noted in the sweep's folder, for `report_failures` to show."""
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
-    several = hydra.runtime.choices["hydra/launcher"] == "joblib" and Sweep.folder is None  # in a process of its own
+    # joblib runs every job in a separate process
+    parallel = hydra.runtime.choices["hydra/launcher"] == "joblib" and SweepCallback.folder is None
     config = None
     try:
-        if several:
+        if parallel:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            if (folder / STOP).exists():
+            if (folder / STOP_FILE).exists():
                 return
         config = compose.to_config(composed, hydra.runtime.choices)
-        with share(config, hydra, folder):
+        with assign_resources(config, hydra, folder):
             training_run.run(config)
     except KeyboardInterrupt as asked:
-        if not several:
+        if not parallel:
             raise
         print(asked, file=sys.stderr, flush=True)
-        stop(folder)  # an exception would make joblib kill the other jobs before they have saved
+        request_stop(folder)  # an exception would make joblib kill the other jobs before they have saved
     except Exception as error:
-        failure = failures.failed(error, config, hydra.overrides.task)
+        failure = failures.record_failure(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
     finally:
-        release()
-        if several:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
+        free_gpu_memory()
+        if parallel:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def release() -> None:
+def free_gpu_memory() -> None:
     """Hand back the GPU memory of the run that has ended, a failed one's included, before the next begins."""
     if torch.cuda.is_initialized():
         gc.collect()
@@ -152,36 +154,36 @@ def release() -> None:
 
 
 @contextmanager
-def share(config: Config, hydra: Any, folder: Path) -> Iterator[None]:
+def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[None]:
     """Give this process its share of cores and GPUs, so that runs side by side do not slow each other down.
 
     The config is left alone: where a run was computed is nothing that its next evaluation has to repeat.
     """
     launcher = hydra.runtime.choices["hydra/launcher"]
-    several, threads = launcher == "joblib", 0
-    if several:
-        threads = max(1, cores() // at_once(hydra.launcher.n_jobs, config.device))
+    parallel, threads = launcher == "joblib", 0
+    if parallel:
+        threads = max(1, available_cores() // num_workers(hydra.launcher.n_jobs, config.device))
     elif launcher == "submitit_slurm":
         threads = int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
     if threads and not config.threads:
         torch.set_num_threads(threads)
-    gpus = usable_gpus(config.device) if several else 0
+    gpus = usable_gpus(config.device) if parallel else 0
     if gpus > 1:
-        with one_of(gpus, folder, hydra.job.num) as gpu:
+        with acquire_gpu(gpus, folder, hydra.job.num) as gpu:
             torch.cuda.set_device(gpu)
             yield
     else:
         yield
 
 
-def at_once(n_jobs: int, device: str) -> int:
+def num_workers(n_jobs: int, device: str) -> int:
     """joblib's n_jobs as a number of processes: 0 is ours, negative values count down from all cores."""
-    jobs = n_jobs or side_by_side(device)
-    return jobs if jobs > 0 else max(1, cores() + 1 + jobs)
+    jobs = n_jobs or max_parallel_runs(device)
+    return jobs if jobs > 0 else max(1, available_cores() + 1 + jobs)
 
 
 @contextmanager
-def one_of(gpus: int, folder: Path, number: int) -> Iterator[int]:
+def acquire_gpu(gpus: int, folder: Path, number: int) -> Iterator[int]:
     """A GPU that no other job of this sweep uses, or the job's number modulo their count where all are taken.
 
     The locks are the kernel's, so that a killed job frees its GPU. Counting alone would put two runs on one GPU as
@@ -200,28 +202,28 @@ def one_of(gpus: int, folder: Path, number: int) -> Iterator[int]:
 
 
 @contextmanager
-def reported() -> Iterator[None]:
+def report_failures() -> Iterator[None]:
     """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
     require_plugin(sys.argv[1:])
-    Sweep.folder = None
+    SweepCallback.folder = None
     try:
         yield
         if stopped():
             raise KeyboardInterrupt
     except KeyboardInterrupt as asked:
-        if Sweep.folder is not None and not isinstance(asked, Stopped):  # which says so itself
+        if SweepCallback.folder is not None and not isinstance(asked, RunStopped):  # which says so itself
             print(STOPPED, file=sys.stderr)
         raise
     except Exception as error:
         if stopped():  # a process that had no job to save was simply ended
             print(STOPPED, file=sys.stderr)
             raise KeyboardInterrupt from error
-        if Sweep.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
+        if SweepCallback.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
             raise
-        failures.show(failures.noted(Sweep.folder))
-        raise UserError(failures.lost(error)) from error
-    if Sweep.folder is not None:
-        found = failures.noted(Sweep.folder)
+        failures.show(failures.load_failures(SweepCallback.folder))
+        raise UserError(failures.crash_message(error)) from error
+    if SweepCallback.folder is not None:
+        found = failures.load_failures(SweepCallback.folder)
         failures.show(found)
         if found:
             sys.exit(1)

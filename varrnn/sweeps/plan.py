@@ -8,32 +8,33 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from omegaconf import DictConfig
 
 from varrnn.config import compose
-from varrnn.config.schema import HORIZON
+from varrnn.config.schema import EPOCHS_KEY
 
-MANY = 10**6  # points that only Hydra, or a sweeper of its plugins, can count
+UNKNOWN_COUNT = 10**6  # points that only Hydra, or a sweeper of its plugins, can count
 
 
-def swept(config: DictConfig) -> list[Override]:
+def sweep_overrides(config: DictConfig) -> list[Override]:
     """The words of the command line and of a file in configs/sweep that have several values."""
     given = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
     words = OverridesParser.create().parse_overrides([*given, *config.hydra.overrides.task])
     return [word for word in words if word.is_sweep_override()]
 
 
-def points(config: DictConfig) -> int:
+def num_points(config: DictConfig) -> int:
     """How many runs a sweep has."""
-    words = swept(config)
+    words = sweep_overrides(config)
     return math.prod(
-        MANY if isinstance(w.value(), Glob | IntervalSweep) else len(list(w.sweep_string_iterator())) for w in words
+        UNKNOWN_COUNT if isinstance(w.value(), Glob | IntervalSweep) else len(list(w.sweep_string_iterator()))
+        for w in words
     )
 
 
-def one_run(config: DictConfig) -> str | None:
+def non_identity_key(config: DictConfig) -> str | None:
     """Why the points of a sweep would be one run: what they differ in does not tell runs apart."""
-    for key in (word.key_or_group for word in swept(config)):
+    for key in (word.key_or_group for word in sweep_overrides(config)):
         if key in ("runs_root", "run_dir"):
             return f"{key}: one run in several places is no sweep; give one folder"
-        if key == HORIZON:
+        if key == EPOCHS_KEY:
             return f"{key}: a longer run is a shorter one that goes on; start each with a run_dir= of its own"
         own_file = key == "task.path" and config.task.get("reviews") == "csv"  # other reviews are another run
         if not own_file and not compose.compared({key: None}):
@@ -41,7 +42,7 @@ def one_run(config: DictConfig) -> str | None:
     return None
 
 
-def unfit(config: DictConfig) -> str | None:
+def unsupported_rate(config: DictConfig) -> str | None:
     """Why the grid of a file in configs/sweep is none for a model: it would give it dropout where it has none."""
     sweep = config.hydra.runtime.choices.get("sweep")
     file = compose.CONFIGS / "sweep" / f"{sweep}.yaml"

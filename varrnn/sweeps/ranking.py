@@ -14,16 +14,16 @@ from omegaconf import OmegaConf
 
 from varrnn.config import compose
 from varrnn.config.overrides import format_override
-from varrnn.config.schema import RATES
+from varrnn.config.schema import DROP_RATES
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.records.selection import shared_seeds
 from varrnn.records.store import json_files
 from varrnn.reproduction.tables import Table
 
-GRID = (*(f"model.{name}" for name in RATES), "optim.weight_decay")
+GRID = (*(f"model.{name}" for name in DROP_RATES), "optim.weight_decay")
 SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
-LEAKING = ("test_rmse_mc", "test_rmse")  # how the authors chose for sentiment: under protocol=authors_code alone
+TEST_METRICS = ("test_rmse_mc", "test_rmse")  # how the authors chose for sentiment: under protocol=authors_code alone
 PROBE = 0.123  # a value that no file has
 Values = tuple[Any, ...]
 
@@ -51,27 +51,27 @@ class Grid:
     """Runs that are equal but for seeds and for the swept options."""
 
     choices: dict[str, str]
-    others: dict[str, Any]  # what differs from the choices and was not swept
+    fixed: dict[str, Any]  # what differs from the choices and was not swept
     keys: tuple[str, ...]  # the swept options
     score: str
     points: list[Point]  # best first
 
     @property
-    def parts(self) -> list[str]:
+    def name_parts(self) -> list[str]:
         """Task, size and model; whatever is not the default is added."""
         chosen = self.choices
         parts = [chosen["task"], chosen["size"], chosen["model"]]
         parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
-        return parts + [f"{key}={value}" for key, value in self.others.items()]
+        return parts + [f"{key}={value}" for key, value in self.fixed.items()]
 
     @property
     def name(self) -> str:
         """`ptb_small_naive`, for files."""
-        return compose.as_file_name("_".join(self.parts))
+        return compose.safe_file_name("_".join(self.name_parts))
 
     @property
-    def honesty(self) -> str:
-        if self.score in LEAKING:
+    def leakage_note(self) -> str:
+        if self.score in TEST_METRICS:
             return "LEAKAGE: the test set chose, as it did for the authors; report no test error of the chosen run."
         return "The test set chose nothing."
 
@@ -84,7 +84,7 @@ class Grid:
                 columns[column] = (*columns.get(column, ()), key)
         return list(columns.values())
 
-    def at(self, point: Point, axis: tuple[str, ...]) -> Any:
+    def value(self, point: Point, axis: tuple[str, ...]) -> Any:
         """The point's value on an axis."""
         return point.values[self.keys.index(axis[0])]
 
@@ -100,16 +100,16 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
             print(f"left out: {file}: not readable ({error})", file=sys.stderr)
             continue
         known = isinstance(content, dict) and {"choices", "status", "config"} <= content.keys()
-        fault = record_schema.fault(content, record_schema.SUMMARY) if known else ""
-        if fault:
-            print(f"left out: {file}: {fault}", file=sys.stderr)
+        problem = record_schema.validation_error(content, record_schema.SUMMARY) if known else ""
+        if problem:
+            print(f"left out: {file}: {problem}", file=sys.stderr)
         elif known and content["status"] != record_schema.GOING_ON:
             yield content
 
 
-def grids(summaries: Sequence[dict[str, Any]], over: Sequence[str] = ()) -> list[Grid]:
-    """Every group of runs that differ in nothing but seeds and swept options (`over` adds some to the usual ones)."""
-    keys = (*GRID, *over)
+def grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
+    """Every group of runs that differ in nothing but seeds and swept options (`sweep_keys` adds to the usual)."""
+    keys = (*GRID, *sweep_keys)
     groups: dict[str, list[dict[str, Any]]] = {}
     for summary in summaries:
         rest = {key: value for key, value in identity(summary).items() if key not in keys and key != "seed"}
@@ -150,19 +150,19 @@ def ranked(points: Iterable[Point]) -> list[Point]:
 def _score(group: list[dict[str, Any]]) -> str:
     """What the group is ranked by; "" where nothing was validated."""
     finished = [summary["metrics"] for summary in group if summary["status"] == record_schema.FINISHED]
-    names = (*SCORES, *LEAKING) if group[0]["choices"]["protocol"] == "authors_code" else SCORES
+    names = (*SCORES, *TEST_METRICS) if group[0]["choices"]["protocol"] == "authors_code" else SCORES
     return next((name for name in names if finished and all(name in metrics for metrics in finished)), "")
 
 
 def table(grid: Grid) -> Table:
     """The ranking."""
     axes = grid.axes()
-    columns = ("rank", *(short(axis) for axis in axes), grid.score, "seeds")
+    columns = ("rank", *(axis_label(axis) for axis in axes), grid.score, "seeds")
     rows = [
-        [str(rank), *(f"{grid.at(point, axis)}" for axis in axes), str(point), str(len(point.scores))]
+        [str(rank), *(f"{grid.value(point, axis)}" for axis in axes), str(point), str(len(point.scores))]
         for rank, point in enumerate(grid.points, 1)
     ]
-    note = f"Ranked by {grid.score}, {seeds_note(grid)}. {grid.honesty}"
+    note = f"Ranked by {grid.score}, {seeds_note(grid)}. {grid.leakage_note}"
     return Table(grid.name, grid.name, columns, rows, note)
 
 
@@ -176,7 +176,7 @@ def seeds_note(grid: Grid) -> str:
     return f"{note}{last}; shown is the mean over all seeds of a point"
 
 
-def short(axis: tuple[str, ...]) -> str:
+def axis_label(axis: tuple[str, ...]) -> str:
     """`p_E = p_U`"""
     return " = ".join(key.removeprefix("model.").removeprefix("optim.") for key in axis)
 
@@ -184,16 +184,16 @@ def short(axis: tuple[str, ...]) -> str:
 def chosen(grid: Grid) -> dict[str, Any]:
     """The swept options of the best point, without those that follow another one (p_E: ${.p_U})."""
     best = grid.points[0]
-    return {key: grid.at(best, (key,)) for axis in grid.axes() for key in axis if key not in followers(grid, axis)}
+    return {key: grid.value(best, (key,)) for axis in grid.axes() for key in axis if key not in tied_keys(grid, axis)}
 
 
-def followers(grid: Grid, axis: tuple[str, ...]) -> set[str]:
+def tied_keys(grid: Grid, axis: tuple[str, ...]) -> set[str]:
     """The options of an axis that change when another one is changed, since the model's YAML ties them."""
     found: set[str] = set()
     for key in axis if len(axis) > 1 else ():
         try:
-            composed = compose.leaves(compose.compose([*_choices(grid), f"{key}={PROBE}"]))
-        except compose.NOT_COMPOSED:  # then every option is named, which is right if longer
+            composed = compose.flatten(compose.compose([*_choices(grid), f"{key}={PROBE}"]))
+        except compose.COMPOSE_ERRORS:  # then every option is named, which is right if longer
             return set()
         found |= {other for other in axis if other != key and composed.get(other) == PROBE}
     return found
@@ -211,14 +211,14 @@ def best_yaml(grid: Grid) -> str:
     seeds = f"{len(best.scores)} seed{'s' if len(best.scores) > 1 else ''}"
     lines = [
         "# @package _global_",
-        f"# The best of {len(grid.points)} by {grid.score}: {best} ({seeds}). {grid.honesty}",
+        f"# The best of {len(grid.points)} by {grid.score}: {best} ({seeds}). {grid.leakage_note}",
     ]
     return "\n".join(lines) + "\n" + OmegaConf.to_yaml(tree)
 
 
 def next_command(grid: Grid, runs_root: str = "runs") -> str:
     """Three seeds of the best point, on all of the training data, beside the runs of the grid."""
-    options = chosen(grid) | {key: value for key, value in grid.others.items() if key != "task.hold_out"}
+    options = chosen(grid) | {key: value for key, value in grid.fixed.items() if key != "task.hold_out"}
     options |= {"runs_root": runs_root} if runs_root != "runs" else {}
     words = [*_choices(grid), *(f"{key}={format_override(value)}" for key, value in options.items())]
     line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
@@ -229,6 +229,6 @@ def known(grid: Grid) -> bool:
     """Are its choices in configs/?"""
     try:
         compose.compose(_choices(grid))
-    except compose.NOT_COMPOSED:
+    except compose.COMPOSE_ERRORS:
         return False
     return True

@@ -31,20 +31,20 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
     for file in sorted(folder.rglob("config.yaml")):
         run = file.parent
         try:
-            ended = run_summary.read(run)
-            if run_summary.is_finished(ended):
+            summary = run_summary.read(run)
+            if run_summary.is_finished(summary):
                 continue
             lines, again = last_lines(run), run_command(compose.load_run(run))
-        except (*compose.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
-            ended, lines, again = None, str(error).splitlines()[:1], "the same command as before"
-        found.append(Unfinished(_status(run, ended), Failure(str(run), lines, again)))
+        except (*compose.COMPOSE_ERRORS, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
+            summary, lines, again = None, str(error).splitlines()[:1], "the same command as before"
+        found.append(Unfinished(_status(run, summary), Failure(str(run), lines, again)))
     return found
 
 
-def _status(run: Path, ended: dict[str, Any] | None) -> str:
+def _status(run: Path, summary: dict[str, Any] | None) -> str:
     if running(run):
         return "running"
-    if ended is not None and ended["status"] == UNSTABLE:
+    if summary is not None and summary["status"] == UNSTABLE:
         return UNSTABLE
     return "failed" if (run / "error.txt").is_file() else "stopped"
 

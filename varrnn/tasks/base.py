@@ -16,17 +16,17 @@ from varrnn.dropout import Dropout
 from varrnn.errors import UserError
 from varrnn.tasks.model import SequenceModel
 
-Numbers = dict[str, float]
-Tick = Callable[[int], None]  # told how many words are done
+Metrics = dict[str, float]
+ProgressFn = Callable[[int], None]  # told how many words are done
 
 
-def dropout_of(chosen: schema.Model, per_gate: bool) -> Dropout:
+def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> Dropout:
     """The rates and sharing rules of a variant as the layers take them."""
-    rates = {name: getattr(chosen, name) for name in schema.RATES}
+    rates = {name: getattr(chosen, name) for name in schema.DROP_RATES}
     return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate)
 
 
-def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], chosen: str) -> None:
+def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sequence[str]], chosen: str) -> None:
     """A file that the chosen data do not read was meant for others: training on the wrong text helps nobody."""
     for name in dict.fromkeys(name for names in sources.values() for name in names):
         value = getattr(options, name)
@@ -48,11 +48,11 @@ class Step(NamedTuple):
     """One training step: what is minimised, what is shown (a mean, without penalties), and the state to carry on."""
 
     objective: Tensor
-    measured: Tensor
+    loss_for_log: Tensor
     state: Any
 
 
-class Earlier(NamedTuple):
+class ResumedWork(NamedTuple):
     """What earlier starts have done of an evaluation: with which code, and for how long."""
 
     commits: tuple[str, ...] = ()
@@ -64,11 +64,11 @@ class Task(Protocol):
 
     name: str
     sha256: str  # of the data
-    updates: int  # per epoch
-    score: str | None  # the validation metric that chooses the best epoch; lower is better; None: there is none
-    keeps_batches: bool  # does the record keep the loss of every update?
+    updates_per_epoch: int
+    selection_metric: str | None  # its lowest validation value is the best epoch; None without validation data
+    log_batch_losses: bool  # does the record keep the loss of every update?
 
-    def model(self, config: schema.Config) -> SequenceModel:
+    def model(self, config: schema.RunConfig) -> SequenceModel:
         """The network, initialised from config.seed, on the task's device."""
 
     def words(self, update: int) -> int:
@@ -77,35 +77,37 @@ class Task(Protocol):
     def loss(self, model: Any, epoch: int, update: int, state: Any, generator: torch.Generator | None) -> Step:
         """The loss of one update, with masks drawn from the generator."""
 
-    def train_metrics(self, mean_measured: float) -> Numbers:
-        """The epoch's mean of `measured` in the task's own words."""
+    def train_metrics(self, mean_loss: float) -> Metrics:
+        """The epoch's mean of `loss_for_log` in the task's own words."""
 
-    def epoch_metrics(self, model: Any, epoch: int) -> Numbers:
+    def epoch_metrics(self, model: Any, epoch: int) -> Metrics:
         """What is measured at the end of every epoch. A metric that is due only now and then is left out elsewhere."""
 
-    def final_metrics(self, model: Any) -> Numbers:
+    def final_metrics(self, model: Any) -> Metrics:
         """What is measured once, on the last and on the best epoch's parameters."""
 
-    def mc(self, model: Any, config: schema.Config, folder: Path, bar: Any) -> tuple[Numbers, dict[str, Any], Earlier]:
+    def mc(
+        self, model: Any, config: schema.RunConfig, folder: Path, monitor: Any
+    ) -> tuple[Metrics, dict[str, Any], ResumedWork]:
         """MC dropout: metrics (`mc_samples` among them), and further entries of the summary.
 
         May stop and go on through a file in `folder`, which knows what earlier starts have done.
         """
 
-    def reference_metrics(self) -> Numbers:
+    def reference_metrics(self) -> Metrics:
         """Yardsticks computed from the data alone."""
 
-    def headline(self, row: Numbers) -> str:
+    def headline(self, row: Metrics) -> str:
         """An epoch in a few words."""
 
 
-def build(config: schema.Config, device: torch.device) -> Task:
+def build(config: schema.RunConfig, device: torch.device) -> Task:
     """The task that the config describes, its data loaded."""
-    if isinstance(config.task, schema.LanguageModel):
+    if isinstance(config.task, schema.LanguageModelConfig):
         from varrnn.tasks.language_model import LanguageModelTask
 
         return LanguageModelTask.load(config.task, device)
-    if isinstance(config.task, schema.Sentiment):
+    if isinstance(config.task, schema.SentimentConfig):
         from varrnn.tasks.sentiment import SentimentTask
 
         return SentimentTask.load(config, device)

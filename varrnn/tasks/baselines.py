@@ -72,7 +72,7 @@ def _hold_out(data: Segments) -> Segments:
 
 def fit_path(data: Segments, penalties: tuple[float, ...]) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
     """Predictors, in units of ratings, for falling penalties; each solution starts the next search."""
-    bag = Bag(data.train_x)
+    bag = BagOfWords(data.train_x)
     share = bag.transpose_times(np.ones(bag.rows)) / bag.rows
     offset = float(data.train_y.mean(dtype=np.float64))
     target = data.train_y.astype(np.float64) - offset
@@ -83,10 +83,10 @@ def fit_path(data: Segments, penalties: tuple[float, ...]) -> Iterator[Callable[
 
 
 def _predict(data: Segments, weights: np.ndarray, offset: float, x: np.ndarray) -> np.ndarray:
-    return data.mean + data.std * (offset + Bag(x).times(weights))
+    return data.mean + data.std * (offset + BagOfWords(x).times(weights))
 
 
-def _solve(bag: Bag, share: np.ndarray, target: np.ndarray, penalty: float, weights: np.ndarray) -> np.ndarray:
+def _solve(bag: BagOfWords, share: np.ndarray, target: np.ndarray, penalty: float, weights: np.ndarray) -> np.ndarray:
     """Conjugate gradients on (Z'Z + penalty) w = Z't, Z the centred bag; the sparse bag is never written out."""
 
     def product(v: np.ndarray) -> np.ndarray:
@@ -106,7 +106,7 @@ def _solve(bag: Bag, share: np.ndarray, target: np.ndarray, penalty: float, weig
     return weights
 
 
-class Bag:
+class BagOfWords:
     """Which words occur in each row of x, as a sparse 0/1 matrix (rows, MAX_ID)."""
 
     def __init__(self, x: np.ndarray) -> None:

@@ -20,13 +20,13 @@ def log_probabilities(
     state = None
     for start in range(0, len(columns) - 1, steps):
         words = columns[start : start + steps + 1]
-        read, state = model.hidden(words[:-1], state, masks)
-        yield target_log_probabilities(model, read, words[1:])
+        features, state = model.features(words[:-1], state, masks)
+        yield target_log_probabilities(model, features, words[1:])
 
 
-def target_log_probabilities(model: SequenceModel, read: Tensor, targets: Tensor) -> Tensor:
+def target_log_probabilities(model: SequenceModel, features: Tensor, targets: Tensor) -> Tensor:
     """log softmax(read W_y + b_y) at the targets: (W, B, H) and (W, B) -> (W, B), in float64."""
-    return model.target_log_probabilities(read, targets).double()
+    return model.target_log_probabilities(features, targets).double()
 
 
 @torch.no_grad()
@@ -45,9 +45,9 @@ def validation(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, f
     """
     windows = (len(columns) - 1) // steps
     total = sum(log_p.sum() for log_p in log_probabilities(model, columns[: windows * steps + 1], steps))
-    true = -float(total) / (windows * steps * columns.shape[1])
-    theirs = true * windows / ((len(columns) - 1) / steps)
-    return {"valid_ppl": safe_exp(true), "valid_ppl_authors": safe_exp(theirs)}
+    exact_nll = -float(total) / (windows * steps * columns.shape[1])
+    authors_nll = exact_nll * windows / ((len(columns) - 1) / steps)
+    return {"valid_ppl": safe_exp(exact_nll), "valid_ppl_authors": safe_exp(authors_nll)}
 
 
 def safe_exp(mean_nll: float) -> float:

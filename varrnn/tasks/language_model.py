@@ -8,10 +8,10 @@ from torch import Tensor
 
 from varrnn.config import schema
 from varrnn.data import ptb, pydoc, text
-from varrnn.data.corpus import Corpus, columns, count_windows
+from varrnn.data.corpus import Corpus, batchify, count_windows
 from varrnn.errors import UserError
 from varrnn.tasks import evaluate, perplexity
-from varrnn.tasks.base import Earlier, Numbers, Step, dropout_of, refuse_unused
+from varrnn.tasks.base import Metrics, ResumedWork, Step, build_dropout, reject_unused_options
 from varrnn.tasks.model import SequenceModel, initialise
 from varrnn.training import checkpoint
 from varrnn.training import summary as run_summary
@@ -28,24 +28,24 @@ TEST_STEPS = 256  # the test text is read as one stream; the window's length cha
 class LanguageModelTask:
     """One corpus as B parallel columns, read in windows of T words."""
 
-    score: str | None = "valid_ppl"
-    keeps_batches = False
+    selection_metric: str | None = "valid_ppl"
+    log_batch_losses = False
 
-    def __init__(self, corpus: Corpus, options: schema.LanguageModel, device: torch.device) -> None:
+    def __init__(self, corpus: Corpus, options: schema.LanguageModelConfig, device: torch.device) -> None:
         self.name, self.sha256, self.num_words = corpus.name, corpus.sha256, corpus.num_words
-        self.steps, self.batch_size, self.headlined = options.steps, options.batch_size, options.headline
+        self.steps, self.batch_size, self.headline_choice = options.steps, options.batch_size, options.headline
         self.train, self.valid = (self._columns(corpus, split, device) for split in ("train", "valid"))
         self.test = torch.from_numpy(corpus.test).to(device)
-        self.updates = count_windows(len(self.train), self.steps)
+        self.updates_per_epoch = count_windows(len(self.train), self.steps)
 
     @classmethod
-    def load(cls, options: schema.LanguageModel, device: torch.device) -> "LanguageModelTask":
+    def load(cls, options: schema.LanguageModelConfig, device: torch.device) -> "LanguageModelTask":
         """Read the corpus that the options name."""
         if options.corpus not in CORPORA:
             raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
         if options.headline not in ("true", "authors"):
             raise UserError(f"task.headline={options.headline}: allowed are true, authors")
-        refuse_unused(options, SOURCES, options.corpus)
+        reject_unused_options(options, SOURCES, options.corpus)
         return cls(CORPORA[options.corpus](options), options, device)
 
     def _columns(self, corpus: Corpus, split: str, device: torch.device) -> Tensor:
@@ -55,12 +55,12 @@ class LanguageModelTask:
                 f"the {split} text of {corpus.name} has {len(tokens)} words: too few for task.batch_size="
                 f"{self.batch_size} rows of task.steps={self.steps} words; lower one of them"
             )
-        return torch.from_numpy(columns(tokens, self.batch_size)).to(device)
+        return torch.from_numpy(batchify(tokens, self.batch_size)).to(device)
 
-    def model(self, config: schema.Config) -> SequenceModel:
+    def model(self, config: schema.RunConfig) -> SequenceModel:
         """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
         chosen = config.model
-        dropout = dropout_of(chosen, chosen.per_gate)
+        dropout = build_dropout(chosen, chosen.per_gate)
         options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
         size = config.size
         model = SequenceModel(
@@ -87,83 +87,85 @@ class LanguageModelTask:
         start = update * self.steps
         words = self.train[start : start + self.steps + 1]  # (T + 1, B)
         masks = model.sample_masks(words[:-1], generator)
-        read, state = model.hidden(words[:-1], state, masks)
-        nll = -model.target_log_probabilities(read, words[1:]).sum() / self.batch_size
+        features, state = model.features(words[:-1], state, masks)
+        nll = -model.target_log_probabilities(features, words[1:]).sum() / self.batch_size
         return Step(nll, nll.detach() / self.steps, detach(state))
 
-    def train_metrics(self, mean_measured: float) -> Numbers:
+    def train_metrics(self, mean_loss: float) -> Metrics:
         """Perplexity of the epoch, masks on."""
-        return {"train_ppl": evaluate.safe_exp(mean_measured)}
+        return {"train_ppl": evaluate.safe_exp(mean_loss)}
 
-    def epoch_metrics(self, model: SequenceModel, epoch: int) -> Numbers:
+    def epoch_metrics(self, model: SequenceModel, epoch: int) -> Metrics:
         """Validation perplexity, both ways."""
         return evaluate.validation(model, self.valid, self.steps)
 
-    def final_metrics(self, model: SequenceModel) -> Numbers:
+    def final_metrics(self, model: SequenceModel) -> Metrics:
         """Validation, and the test text as a single stream from a zero state."""
         test = evaluate.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
         return {**evaluate.validation(model, self.valid, self.steps), "test_ppl": test}
 
-    def reference_metrics(self) -> Numbers:
+    def reference_metrics(self) -> Metrics:
         """None: published yardsticks stand in the tables."""
         return {}
 
-    def headline(self, row: Numbers) -> str:
+    def headline(self, row: Metrics) -> str:
         """Train and validation perplexity."""
-        shown = row["valid_ppl_authors" if self.headlined == "authors" else "valid_ppl"]
+        shown = row["valid_ppl_authors" if self.headline_choice == "authors" else "valid_ppl"]
         return f"train ppl {row['train_ppl']:.2f}  valid ppl {shown:.2f}"
 
-    def described(self, model: SequenceModel, config: schema.Config) -> dict[str, Any]:
+    def described(self, model: SequenceModel, config: schema.RunConfig) -> dict[str, Any]:
         """What the samples in a mc.pt belong to: these weights on this text, with or without word dropout."""
         weights = checkpoint.fingerprint(model)
         return {"word_dropout": config.mc.word_dropout, "weights": weights, "data": self.sha256}
 
     def mc(
-        self, model: SequenceModel, config: schema.Config, folder: Path, bar: Any
-    ) -> tuple[Numbers, dict[str, Any], Earlier]:
+        self, model: SequenceModel, config: schema.RunConfig, folder: Path, monitor: Any
+    ) -> tuple[Metrics, dict[str, Any], ResumedWork]:
         """Test perplexity by MC dropout, stopping and going on through a file; more samples than asked for stay."""
-        device, samples, started = self.test.device, config.mc.samples, bar.seconds()
-        rows, memory = perplexity.room(config.mc.rows, config.mc.memory_mb, self.num_words, device)
-        carlo = perplexity.MonteCarlo(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
+        device, samples, started = self.test.device, config.mc.samples, monitor.seconds()
+        rows, memory = perplexity.choose_batch(config.mc.rows, config.mc.memory_mb, self.num_words, device)
+        sampler = perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
         file, described = folder / samples_file(config), self.described(model, config)
-        earlier = resume(carlo, file, described, samples)
-        commits = list(dict.fromkeys([*earlier.commits, run_summary.code()]))
-        bar.start(max(samples, carlo.done) * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
-        while carlo.done < samples:
-            before = carlo.done
-            bar.advance(carlo.advance(samples))
-            if carlo.done != before:
-                ppl, error = carlo.result()
-                bar.show(f"{carlo.done} samples: ppl {ppl:.2f} +- {error:.2f}")
-            if bar.save_due() or carlo.done == samples:
-                spent = earlier.seconds + bar.seconds() - started
+        earlier = resume(sampler, file, described, samples)
+        commits = list(dict.fromkeys([*earlier.commits, run_summary.code_version()]))
+        monitor.start(
+            max(samples, sampler.done) * (len(self.test) - 1), sampler.done * (len(self.test) - 1) + sampler.progress
+        )
+        while sampler.done < samples:
+            before = sampler.done
+            monitor.advance(sampler.advance(samples))
+            if sampler.done != before:
+                ppl, error = sampler.result()
+                monitor.set_status(f"{sampler.done} samples: ppl {ppl:.2f} +- {error:.2f}")
+            if monitor.save_due() or sampler.done == samples:
+                spent = earlier.seconds + monitor.seconds() - started
                 told = {"described": described, "device": device.type, "seconds": spent, "commits": commits}
-                checkpoint.save({**carlo.state_dict(), **told}, file)
-            bar.leave_if_asked()
-        ppl, error = carlo.result()
-        metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": carlo.done}
-        return metrics, {"mc_curve": carlo.curve_ppl()}, earlier
+                checkpoint.save({**sampler.state_dict(), **told}, file)
+            monitor.stop_if_requested()
+        ppl, error = sampler.result()
+        metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": sampler.done}
+        return metrics, {"mc_curve": sampler.curve_ppl()}, earlier
 
 
-def samples_file(config: schema.Config) -> str:
+def samples_file(config: schema.RunConfig) -> str:
     """The ablation has a file of its own: asking for it costs nobody's samples."""
     return "mc_word_dropout.pt" if config.mc.word_dropout else "mc.pt"
 
 
-def resume(carlo: perplexity.MonteCarlo, file: Path, described: dict[str, Any], samples: int) -> Earlier:
+def resume(sampler: perplexity.MCPerplexity, file: Path, described: dict[str, Any], samples: int) -> ResumedWork:
     """Take over what an earlier start has left; a pass under way that leads beyond `samples` is begun anew."""
     if not file.is_file():
-        return Earlier()
-    device = carlo.text.device
+        return ResumedWork()
+    device = sampler.text.device
     saved = checkpoint.load(file)
-    with checkpoint.readable(file):
+    with checkpoint.checkpoint_errors(file):
         if saved["described"] != described:
-            return Earlier()
-        carlo.load_state_dict(saved)
-        too_far = carlo.position and carlo.done + carlo.pass_rows > samples
+            return ResumedWork()
+        sampler.load_state_dict(saved)
+        too_far = sampler.position and sampler.done + sampler.pass_rows > samples
         if too_far or saved["device"] != device.type:  # the same seeds draw other masks on another device
-            carlo.restart_pass()
-        return Earlier(tuple(saved["commits"]), saved["seconds"])
+            sampler.restart_pass()
+        return ResumedWork(tuple(saved["commits"]), saved["seconds"])
 
 
 def detach(state: Any) -> Any:

@@ -52,10 +52,10 @@ class SequenceModel(MaskedModule):
 
     def forward(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
         """words (T, B) -> outputs (T, B, V), or (B, V) with ``last_only``, and the state to go on from."""
-        read, state = self.hidden(words, state, masks)
-        return self.output(read), state
+        features, state = self.features(words, state, masks)
+        return self.output(features), state
 
-    def hidden(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
+    def features(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
         """What the output layer reads: h_t o z_y, (T, B, H), or (B, H) with ``last_only``."""
         if masks is None:
             masks = self.sample_masks(words) if self.masks_on else self.ones_masks()
@@ -64,10 +64,10 @@ class SequenceModel(MaskedModule):
             return h[-1] * masks.output[-1], state
         return h * masks.output, state
 
-    def target_log_probabilities(self, read: Tensor, targets: Tensor) -> Tensor:
+    def target_log_probabilities(self, features: Tensor, targets: Tensor) -> Tensor:
         """log softmax(read W_y + b_y) at the targets: (T, B, H) and (T, B) -> (T, B), without logits to look at."""
         log_p = softmax.target_log_probabilities(
-            read.flatten(0, 1), self.output.weight, self.output.bias, targets.flatten()
+            features.flatten(0, 1), self.output.weight, self.output.bias, targets.flatten()
         )
         return log_p.view(targets.shape)
 
@@ -82,7 +82,7 @@ class SequenceModel(MaskedModule):
         """Which words (T, B) are dropped: word types of each sequence (section 4.2), or tokens."""
         return self.embedding.sample_mask(words, generator)
 
-    def sample_text_masks(
+    def sample_document_masks(
         self, batch: int, word_dropout: bool = False, steps: int | None = None, generator: torch.Generator | None = None
     ) -> ModelMasks:
         """Masks to be held over a whole text read in windows (MC dropout); words keep one draw per type."""
@@ -105,7 +105,7 @@ class SequenceModel(MaskedModule):
         return bernoulli(shape, self.dropout.p_y, generator, **like(self.output.weight))
 
 
-def join_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
+def concat_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
     """Samples side by side: the masks of several draws as the rows of one batch. The layers' masks of ones stay."""
 
     def join(tensors: Sequence[Tensor], axis: int) -> Tensor:

@@ -10,15 +10,16 @@ from torch import Tensor
 from varrnn import rng
 from varrnn.tasks.base import to_device
 from varrnn.tasks.evaluate import safe_exp, target_log_probabilities, window_steps
-from varrnn.tasks.model import ModelMasks, SequenceModel, join_masks
+from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks
 
-STATE = ("done", "position", "pass_rows", "log_sums", "fresh", "state", "curve", "partial_curve")
+STATE = ("done", "position", "pass_rows", "log_sums", "pass_log_sums", "state", "curve", "partial_curve")
+SAVED_AS = {"pass_log_sums": "fresh"}  # attributes with another name in mc.pt
 GROUPS = 20  # sample i belongs to group i % GROUPS; leaving out one group at a time gives the standard error
 CURVE = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
 @dataclass
-class MonteCarlo:
+class MCPerplexity:
     """Samples are rows of one batch; one pass reads the whole text with its rows' masks held fixed.
 
     Only the target's log-probability is kept: per group and position the log of the summed probabilities, in float64,
@@ -36,7 +37,7 @@ class MonteCarlo:
     position: int = 0  # in the pass under way
     pass_rows: int = 0
     log_sums: Tensor = field(init=False)  # (GROUPS, N - 1), log of summed probabilities of finished passes
-    fresh: Tensor = field(init=False)  # the same, of the pass under way
+    pass_log_sums: Tensor = field(init=False)  # the same, of the pass under way
     state: Any = None
     curve: dict[int, float] = field(default_factory=dict)  # samples -> summed log of the mean probability
     partial_curve: dict[int, Tensor] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class MonteCarlo:
     def __post_init__(self) -> None:
         shape = (GROUPS, len(self.text) - 1)
         self.log_sums = torch.full(shape, -math.inf, dtype=torch.float64, device=self.text.device)
-        self.fresh = self.log_sums.clone()
+        self.pass_log_sums = self.log_sums.clone()
 
     @torch.no_grad()
     def advance(self, samples: int) -> int:
@@ -53,12 +54,12 @@ class MonteCarlo:
         if self.position == 0:
             self.pass_rows = min(self.rows, samples - self.done)
             reached = (k for k in CURVE if self.done < k <= self.done + self.pass_rows)
-            self.partial_curve = {k: self.fresh.new_zeros(()) for k in reached}  # read at the end of the pass
+            self.partial_curve = {k: self.pass_log_sums.new_zeros(()) for k in reached}  # read at the end of the pass
             self._masks = None
         steps = window_steps(self.pass_rows, self.model.output.out_features, self.memory_mb)
         words = self.text[self.position : self.position + steps + 1].unsqueeze(1).expand(-1, self.pass_rows)
-        read, self.state = self.model.hidden(words[:-1], self.state, self._window_masks(len(words) - 1))
-        self._add(target_log_probabilities(self.model, read, words[1:]))
+        features, self.state = self.model.features(words[:-1], self.state, self._window_masks(len(words) - 1))
+        self._add(target_log_probabilities(self.model, features, words[1:]))
         self.position += len(words) - 1
         if self.position == len(self.text) - 1:
             self._finish_pass()
@@ -68,7 +69,7 @@ class MonteCarlo:
         """Drawn once per pass; variants that draw at every step get new masks for each window instead."""
         if self._masks is None or self.model.dropout.per_step:
             samples = range(self.done, self.done + self.pass_rows)
-            self._masks = sample_rows(self.model, samples, self.seed, self.word_dropout, self.position, steps)
+            self._masks = sample_mask_batch(self.model, samples, self.seed, self.word_dropout, self.position, steps)
         return self._masks
 
     def _add(self, log_p: Tensor) -> None:
@@ -77,7 +78,7 @@ class MonteCarlo:
         for group in range(GROUPS):
             mine = log_p[:, (group - self.done) % GROUPS :: GROUPS]
             if mine.shape[1]:
-                self.fresh[group, here] = mine.logsumexp(1)
+                self.pass_log_sums[group, here] = mine.logsumexp(1)
         if self.partial_curve:
             before = self.log_sums[:, here].logsumexp(0)  # (W,)
             summed = torch.logaddexp(before.unsqueeze(1), log_p.logcumsumexp(1))  # (W, rows)
@@ -86,14 +87,14 @@ class MonteCarlo:
                 self.partial_curve[samples] += column.sum() - len(column) * math.log(samples)
 
     def _finish_pass(self) -> None:
-        self.log_sums = torch.logaddexp(self.log_sums, self.fresh)
+        self.log_sums = torch.logaddexp(self.log_sums, self.pass_log_sums)
         self.curve |= {samples: float(value) for samples, value in self.partial_curve.items()}
         self.done += self.pass_rows
         self.restart_pass()
 
     def restart_pass(self) -> None:
         """Forget the pass under way; finished ones stay."""
-        self.fresh.fill_(-math.inf)
+        self.pass_log_sums.fill_(-math.inf)
         self.position, self.state, self._masks = 0, None, None
 
     @property
@@ -126,22 +127,22 @@ class MonteCarlo:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a later start needs, masks excepted: they are drawn again from their seeds."""
-        return {name: getattr(self, name) for name in STATE}
+        return {SAVED_AS.get(name, name): getattr(self, name) for name in STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         for name in STATE:
-            setattr(self, name, to_device(state[name], self.text.device))
+            setattr(self, name, to_device(state[SAVED_AS.get(name, name)], self.text.device))
 
 
-def room(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
+def choose_batch(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
     """Samples side by side, and megabytes for their logits: what was asked for, or (0) what suits the device."""
     usual = {"cuda": (1000, 1024)}.get(device.type, (100, 256))
     memory_mb = memory_mb or usual[1]
     return rows or max(1, min(usual[0], memory_mb * 2**20 // (4 * num_words))), memory_mb
 
 
-def sample_rows(
+def sample_mask_batch(
     model: SequenceModel, samples: range, seed: int, word_dropout: bool, position: int, steps: int
 ) -> ModelMasks:
     """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in.
@@ -151,5 +152,5 @@ def sample_rows(
     """
     window, drawn = (position, steps) if model.dropout.per_step else (0, None)
     device = model.output.weight.device
-    draws = (rng.generator(device, rng.MONTE_CARLO, seed, i, window) for i in samples)
-    return join_masks([model.sample_text_masks(1, word_dropout, drawn, draw) for draw in draws])
+    draws = (rng.make_generator(device, rng.MONTE_CARLO, seed, i, window) for i in samples)
+    return concat_masks([model.sample_document_masks(1, word_dropout, drawn, draw) for draw in draws])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.tasks.base import Tick
+from varrnn.tasks.base import ProgressFn
 from varrnn.tasks.sentiment_model import SentimentModel
 
 ROWS = 640  # sequences read side by side: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
@@ -16,7 +16,7 @@ PRECISION = 0.1  # of the log-likelihood, as the authors' code prints it
 
 
 @dataclass
-class Part:
+class Split:
     """Segments x (N, T) with ratings y (N,) in their own units; `number` keeps the random streams of parts apart."""
 
     x: Tensor
@@ -35,20 +35,20 @@ class Part:
 
 
 @torch.no_grad()
-def approximation(model: SentimentModel, x: Tensor) -> Tensor:
+def deterministic_predictions(model: SentimentModel, x: Tensor) -> Tensor:
     """The dropout approximation: one pass with every weight at its mean; (N, T) -> (N,), standardised."""
     masks = model.ones_masks()
     return torch.cat([model(rows.t(), masks=masks)[0][:, 0] for rows in x.split(ROWS)])
 
 
 @torch.no_grad()
-def monte_carlo(
+def mc_predictions(
     model: SentimentModel,
     x: Tensor,
     samples: int,
     stream: tuple[int, ...],
     word_dropout: bool = True,
-    tick: Tick | None = None,
+    tick: ProgressFn | None = None,
 ) -> Tensor:
     """MC dropout: `samples` stochastic passes, (N, T) -> (S, N), standardised. Their mean is the prediction.
 
@@ -62,7 +62,7 @@ def monte_carlo(
         count = min(height, samples - first)
         for start in range(0, len(x), width):
             words = x[start : start + width].t()
-            draws = rng.generator(x.device, rng.MONTE_CARLO, *stream, first, start)
+            draws = rng.make_generator(x.device, rng.MONTE_CARLO, *stream, first, start)
             out[first : first + count, start : start + width] = _samples(model, words, count, draws, word_dropout)
             if tick is not None:
                 tick(count * words.numel())

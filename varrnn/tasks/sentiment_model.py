@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from varrnn.config import schema
 from varrnn.dropout import Dropout, Masks
 from varrnn.stack import RecurrentLayers
-from varrnn.tasks.base import dropout_of
+from varrnn.tasks.base import build_dropout
 from varrnn.tasks.model import ModelMasks, SequenceModel
 
 
@@ -74,12 +74,12 @@ class SentimentModel(SequenceModel):
         return ModelMasks(kept(masks.words, p.p_E), layers, kept(masks.output, p.p_y))
 
 
-def build(config: schema.Config, num_words: int) -> SentimentModel:
+def build(config: schema.RunConfig, num_words: int) -> SentimentModel:
     """The network of a config, initialised from its seed."""
     task, chosen, size = config.task, config.model, config.size
-    assert isinstance(task, schema.Sentiment)
+    assert isinstance(task, schema.SentimentConfig)
     per_gate = chosen.per_gate or (chosen.per_step and task.untied_naive)
-    dropout = dropout_of(chosen, per_gate)
+    dropout = build_dropout(chosen, per_gate)
     shared_words, retain = task.word_mask == "minibatch", task.scaling == "retain"
     sizes = (num_words, size.units, size.layers)
     options = _layer_options(config, task)
@@ -88,7 +88,7 @@ def build(config: schema.Config, num_words: int) -> SentimentModel:
     return model
 
 
-def _layer_options(config: schema.Config, task: schema.Sentiment) -> dict[str, Any]:
+def _layer_options(config: schema.RunConfig, task: schema.SentimentConfig) -> dict[str, Any]:
     """What the three kinds of layers take beside their sizes.
 
     The GRU resets h BEFORE the product, as Cho et al. and the authors' Keras fork do; torch resets after it.

@@ -10,7 +10,7 @@ import platform
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names of glibc's malloc.h
 
 
-def keep_buffers() -> bool:
+def retain_heap() -> bool:
     """Serve every allocation from the heap and never trim it; False where the C library is not glibc."""
     if platform.libc_ver()[0] != "glibc":
         return False

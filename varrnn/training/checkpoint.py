@@ -15,7 +15,7 @@ import torch
 from varrnn import fileio
 from varrnn.config.schema import OTHER_FOLDER
 from varrnn.errors import UserError
-from varrnn.training.device import of_the_device
+from varrnn.training.device import is_device_error
 
 FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
 AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
@@ -33,7 +33,7 @@ def save(state: dict[str, Any], file: Path) -> None:
         try:
             torch.save(state, temporary)
         except RuntimeError as error:
-            if of_the_device(error):
+            if is_device_error(error):
                 raise
             said = next(iter(str(error).splitlines()), "nothing")
             raise OSError(errno.ENOSPC if re.search(FULL, said) else None, f"torch says: {said}") from error
@@ -46,35 +46,35 @@ def load(file: Path) -> dict[str, Any]:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        if of_the_device(error):
+        if is_device_error(error):
             raise
-        raise damaged(file, error) from error
+        raise corrupt_error(file, error) from error
 
 
-def into(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
+def load_weights(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
     """Put a checkpoint's parameters into the model."""
-    with readable(file):
+    with checkpoint_errors(file):
         model.load_state_dict(saved["model"])
 
 
 @contextmanager
-def readable(file: Path) -> Iterator[None]:
+def checkpoint_errors(file: Path) -> Iterator[None]:
     """A file that can be loaded may still hold something else."""
     try:
         yield
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
-        if of_the_device(error):
+        if is_device_error(error):
             raise
-        raise damaged(file, error) from error
+        raise corrupt_error(file, error) from error
 
 
-def damaged(file: Path, error: Exception) -> UserError:
+def corrupt_error(file: Path, error: Exception) -> UserError:
     hint = "remove it to sample again" if file.name.startswith("mc") else AGAIN
     return UserError(f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); {hint}")
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_run_dir(folder: Path) -> Iterator[None]:
     """Keep two starts on one folder apart. The lock is the kernel's: it frees itself when the process dies."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def refuse_changes(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+def require_same_config(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
     """A folder belongs to one config: show what differs instead of mixing two runs."""
     lines = [
         f"  {key}: {saved.get(key)} there, {asked.get(key)} asked for"

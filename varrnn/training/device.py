@@ -4,18 +4,18 @@ import re
 
 import torch
 
-from varrnn.config.schema import Config, LanguageModel
+from varrnn.config.schema import LanguageModelConfig, RunConfig
 from varrnn.errors import UserError
 
 
-def choose_device(config: Config) -> torch.device:
+def choose_device(config: RunConfig) -> torch.device:
     """As the config says, with its number of CPU threads; `auto` takes the GPU where there is one."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    return device_named(config.device)
+    return parse_device(config.device)
 
 
-def device_named(name: str) -> torch.device:
+def parse_device(name: str) -> torch.device:
     """The device; refused where torch does not have it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,7 +26,9 @@ def device_named(name: str) -> torch.device:
         raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
     if (device.index or 0) >= gpus and device.type == "cuda":
         raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, counted from cuda:0")
-    if device.type == "cuda" and not runs_on(torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()):
+    if device.type == "cuda" and not supports_capability(
+        torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()
+    ):
         raise UserError(
             f"device={name}: this build of torch has no code for the {torch.cuda.get_device_name(device)}; install one "
             "that has (README, Two commands), or set device=cpu"
@@ -34,7 +36,7 @@ def device_named(name: str) -> torch.device:
     return device
 
 
-def runs_on(gpu: tuple[int, int], builds: list[str]) -> bool:
+def supports_capability(gpu: tuple[int, int], builds: list[str]) -> bool:
     """Is a GPU of this compute capability served by "sm_80" (its own major version) or "compute_90" (this or older)?
 
     Builds of other kinds (AMD's "gfx90a") are not judged.
@@ -53,15 +55,17 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
-def of_the_device(error: Exception) -> bool:
+def is_device_error(error: Exception) -> bool:
     """Whether the device has failed, rather than what it was given."""
     return out_of_memory(error) or isinstance(error, getattr(torch, "AcceleratorError", ()))
 
 
-def too_large(config: Config) -> str:
+def oom_hint(config: RunConfig) -> str:
     """What to lower."""
     size, task = config.size, config.task
-    sampling = " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if isinstance(task, LanguageModel) else ""
+    sampling = (
+        " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if isinstance(task, LanguageModelConfig) else ""
+    )
     return (
         f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps}"
         f"{sampling}; lower one of them, what is done is kept"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from varrnn.config import compose
-from varrnn.config.schema import CHOICES, Config, LanguageModel
+from varrnn.config.schema import CHOICE_GROUPS, LanguageModelConfig, RunConfig
 from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks.evaluate import log_probabilities, safe_exp
@@ -19,7 +19,7 @@ from varrnn.training import checkpoint
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
 from varrnn.training.device import choose_device
-from varrnn.training.progress import Bar
+from varrnn.training.progress import RunMonitor
 from varrnn.training.signals import Interrupts
 from varrnn.version import SCHEMA
 
@@ -31,7 +31,7 @@ class Member:
     """One trained model: deterministic (the dropout approximation), or averaged over mask samples first."""
 
     folder: Path
-    config: Config
+    config: RunConfig
     summary: dict[str, Any]
     mc: bool
 
@@ -54,7 +54,7 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
     config = compose.load_run(folder, overrides)
     summary = run_summary.finished(folder)
-    if not isinstance(config.task, LanguageModel):
+    if not isinstance(config.task, LanguageModelConfig):
         raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
     if mc and config.model.drops and not config.mc.samples:
         raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); say how many samples: mc.samples=1000")
@@ -64,7 +64,7 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
 def average(members: Sequence[Member]) -> dict[str, Any]:
     """The record of an ensemble. One model is in memory at a time."""
     check(members)
-    run_summary.code()  # asked now: see results.commit
+    run_summary.code_version()  # asked now: see summary.commit
     first = members[0].config
     device = choose_device(first)
     task = base.build(first, device)
@@ -74,14 +74,19 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
     total, curve, alone, samples = Average(), [], [], []
     commits = [commit for one in members for commit in one.summary["commits"]]
     how = "stopped; samples that are done are kept, the same command goes on"
-    with Interrupts() as interrupts, Bar(interrupts, first.progress, first.train.checkpoint_minutes, how) as bar:
+    with (
+        Interrupts() as interrupts,
+        RunMonitor(interrupts, first.progress, first.train.checkpoint_minutes, how) as monitor,
+    ):
         for one in members:
-            log_p, count, sampled_by = test_log_probabilities(one, task, device, bar)
+            log_p, count, sampled_by = test_log_probabilities(one, task, device, monitor)
             alone.append(safe_exp(-float(log_p.mean())))
             curve.append(total.add(log_p))
             samples.append(count)
             commits += sampled_by
-            bar.line(f"{total.members:3d} of {len(members)}: test ppl {alone[-1]:.3f} alone, {curve[-1]:.3f} together")
+            monitor.log(
+                f"{total.members:3d} of {len(members)}: test ppl {alone[-1]:.3f} alone, {curve[-1]:.3f} together"
+            )
     return record(members, task, device, commits) | {
         "mc_samples": min(samples),
         "member_samples": samples,
@@ -109,16 +114,16 @@ def check(members: Sequence[Member]) -> None:
 
 @torch.no_grad()
 def test_log_probabilities(
-    one: Member, task: LanguageModelTask, device: torch.device, bar: Bar
+    one: Member, task: LanguageModelTask, device: torch.device, monitor: RunMonitor
 ) -> tuple[Tensor, int, list[str]]:
     """log p of every word of the test text under one model (N - 1,), its samples (0: none), and their code."""
     model = task.model(one.config)
-    training_run.load_reported(model, one.config, one.folder)
+    training_run.load_reported_weights(model, one.config, one.folder)
     model.eval()
     if not one.mc:
         return torch.cat([log_p.squeeze(1) for log_p in read(model, task)]), 0, []
-    with checkpoint.locked(one.folder):
-        saved = sampled(one, model, task, bar)
+    with checkpoint.lock_run_dir(one.folder):
+        saved = sampled(one, model, task, monitor)
     log_p = saved["log_sums"].to(device).logsumexp(0) - math.log(saved["done"])
     return log_p, saved["done"], saved["commits"]
 
@@ -128,9 +133,9 @@ def read(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
     return log_probabilities(model, task.test.unsqueeze(1), TEST_STEPS)
 
 
-def sampled(one: Member, model: Any, task: LanguageModelTask, bar: Bar) -> dict[str, Any]:
+def sampled(one: Member, model: Any, task: LanguageModelTask, monitor: RunMonitor) -> dict[str, Any]:
     """The run's file of samples, with at least as many samples as asked for: what its own MC evaluation left counts."""
-    task.mc(model, one.config, one.folder, bar)
+    task.mc(model, one.config, one.folder, monitor)
     return checkpoint.load(one.folder / samples_file(one.config))
 
 
@@ -142,7 +147,7 @@ def record(
     return {
         "schema": SCHEMA,
         "kind": "ensemble",
-        "choices": {group: _common([one[group] for one in chosen]) for group in CHOICES},
+        "choices": {group: _common([one[group] for one in chosen]) for group in CHOICE_GROUPS},
         "diff": _common([one.summary["diff"] for one in members]),
         "members": len(members),
         "member_seeds": [one.config.seed for one in members],
@@ -151,7 +156,7 @@ def record(
         "mc_word_dropout": any(one.mc and one.config.mc.word_dropout for one in members),
         "data": {"name": task.name, "sha256": task.sha256},
         "commit": run_summary.commit()[0],
-        **run_summary.worked_on([*commits, run_summary.code()]),
+        **run_summary.commit_record([*commits, run_summary.code_version()]),
         "versions": run_summary.versions(),
         "hardware": run_summary.hardware(device),
     }
@@ -164,10 +169,10 @@ def file_name(record: dict[str, Any]) -> str:
     """
     sampled = ["mc"] if record["mc"] else ["part_mc"] if any(record["member_mc"]) else []
     words = ["word_dropout"] if record["mc_word_dropout"] else []
-    differs = MIXED if record["diff"] == MIXED else compose.named(record["diff"])
+    differs = MIXED if record["diff"] == MIXED else compose.format_overrides(record["diff"])
     seeds = f"seeds={','.join(map(str, record['member_seeds']))}"
-    chosen = [*(record["choices"][group] for group in CHOICES), str(record["members"])]
-    return compose.as_file_name("_".join(filter(None, [*chosen, *sampled, *words, differs, seeds])))
+    chosen = [*(record["choices"][group] for group in CHOICE_GROUPS), str(record["members"])]
+    return compose.safe_file_name("_".join(filter(None, [*chosen, *sampled, *words, differs, seeds])))
 
 
 def _common(values: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ from varrnn.config import schema
 from varrnn.stack import RecurrentLayers
 
 
-def learning_rate(optim: schema.Optim, epoch: int) -> float:
+def learning_rate(optim: schema.OptimConfig, epoch: int) -> float:
     """The rate of an epoch (from 1): divided by `decay` at the end of every epoch k > max_epoch, strictly."""
     if optim.schedule == "constant":
         return optim.lr
@@ -123,8 +123,8 @@ def one_gate(model: nn.Module, weight_decay: float) -> list[Penalty]:
     return found
 
 
-def build(config: schema.Config, model: nn.Module) -> SGD | Adam:
-    """The optimiser that the config names."""
+def build(config: schema.RunConfig, model: nn.Module) -> SGD | Adam:
+    """The optimizer that the config names."""
     optim = config.optim
     if optim.method == "adam":
         return Adam(model, optim.clip, optim.weight_decay, optim.decay_rule)

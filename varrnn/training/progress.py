@@ -9,16 +9,16 @@ from tqdm import tqdm
 from varrnn.training.signals import Interrupts
 
 
-class Bar:
+class RunMonitor:
     """One bar for a whole run: done, rate, time left, and a few words. Without a terminal only lines are written."""
 
-    def __init__(self, interrupts: Interrupts, shown: bool, save_minutes: float, how_to_go_on: str) -> None:
-        self.interrupts, self.save_minutes, self.how_to_go_on = interrupts, save_minutes, how_to_go_on
+    def __init__(self, interrupts: Interrupts, shown: bool, save_minutes: float, resume_message: str) -> None:
+        self.interrupts, self.save_minutes, self.resume_message = interrupts, save_minutes, resume_message
         self.shown = shown and sys.stderr.isatty()
         self.saved_at = time.monotonic()
         self.bar: tqdm | None = None
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "RunMonitor":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,12 +51,12 @@ class Bar:
         if self.bar is not None:
             self.bar.update(count)
 
-    def show(self, text: str) -> None:
+    def set_status(self, text: str) -> None:
         """Words behind the bar."""
         if self.bar is not None:
             self.bar.set_postfix_str(text, refresh=False)
 
-    def line(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line that stays. A terminal that was closed takes no run along: its numbers are in log.csv as well."""
         try:
             tqdm.write(text, file=sys.stdout)
@@ -71,13 +71,13 @@ class Bar:
 
     def save_due(self) -> bool:
         """Is it time for a checkpoint? Saying yes starts the clock anew."""
-        due = self.interrupts.asked is not None or time.monotonic() - self.saved_at >= 60 * self.save_minutes
+        due = self.interrupts.signum is not None or time.monotonic() - self.saved_at >= 60 * self.save_minutes
         if due:
             self.saved_at = time.monotonic()
         return due
 
-    def leave_if_asked(self) -> None:
+    def stop_if_requested(self) -> None:
         """Stop here if a signal came; everything must be saved by now."""
-        if self.interrupts.asked is not None:
+        if self.interrupts.signum is not None:
             self.close()
-            self.interrupts.leave(self.how_to_go_on)
+            self.interrupts.stop(self.resume_message)

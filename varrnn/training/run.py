@@ -8,104 +8,107 @@ from typing import Any
 import torch
 
 from varrnn.config import compose
-from varrnn.config.schema import Config
+from varrnn.config.schema import RunConfig
 from varrnn.errors import UserError
 from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.tasks import base
-from varrnn.tasks.base import Numbers, Task
+from varrnn.tasks.base import Metrics, Task
 from varrnn.tasks.model import SequenceModel
 from varrnn.training import checkpoint, device
 from varrnn.training import summary as run_summary
-from varrnn.training.progress import Bar
+from varrnn.training.progress import RunMonitor
 from varrnn.training.signals import Interrupts
-from varrnn.training.trainer import BEST, CHECKPOINT, Progress, Trainer, Unstable
+from varrnn.training.trainer import BEST, CHECKPOINT, Progress, Trainer, TrainingDiverged
 
 PATHS = ("runs_root", "run_dir")
 
 
-def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
+def run(config: RunConfig, folder: Path | None = None) -> dict[str, Any]:
     """Train and evaluate what the config says, or whatever of it is still missing; returns the summary."""
     folder = compose.run_dir(config) if folder is None else folder
-    with checkpoint.locked(folder):
+    with checkpoint.lock_run_dir(folder):
         (folder / "error.txt").unlink(missing_ok=True)
         try:
             return _run(config, folder)
         except UserError as error:
-            note(folder, error)
+            write_error(folder, error)
             raise
-        except Unstable as error:
-            note(folder, error)
+        except TrainingDiverged as error:
+            write_error(folder, error)
             raise UserError(f"{folder}: {error}") from error
         except RuntimeError as error:
             if not device.out_of_memory(error):
                 raise
-            note(folder, UserError(device.too_large(config)))
+            write_error(folder, UserError(device.oom_hint(config)))
             # not kept under a name: its traceback, which holds all that is on the GPU, would hold it too
-            raise UserError(f"{folder}: {device.too_large(config)}") from error
+            raise UserError(f"{folder}: {device.oom_hint(config)}") from error
 
 
-def note(folder: Path, error: Exception) -> None:
+def write_error(folder: Path, error: Exception) -> None:
     """Leave the reason beside a run that has no result; one that has is none the worse for a mistaken question."""
     with contextlib.suppress(UserError):  # a full disk, or a damaged summary: the first error is the one to tell
         if not run_summary.is_finished(run_summary.read(folder)):
             checkpoint.write_text(folder / "error.txt", f"{error}\n")
 
 
-def _run(config: Config, folder: Path) -> dict[str, Any]:
-    run_summary.code()  # asked now: see results.commit
-    place = device.choose_device(config)
-    run_summary.forget_peak_memory(place)
-    begun = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
-    if begun and (folder / "config.yaml").is_file():
+def _run(config: RunConfig, folder: Path) -> dict[str, Any]:
+    run_summary.code_version()  # asked now: see summary.commit
+    torch_device = device.choose_device(config)
+    run_summary.reset_peak_memory(torch_device)
+    started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
+    if started and (folder / "config.yaml").is_file():
         saved = compose.load_run(folder)
-        checkpoint.refuse_changes(folder, compose.of_a_folder(saved), compose.of_a_folder(config))
-    ended, goes_on = run_summary.read(folder), False
-    if run_summary.is_finished(ended):
+        checkpoint.require_same_config(folder, compose.folder_identity(saved), compose.folder_identity(config))
+    summary, extend = run_summary.read(folder), False
+    if run_summary.is_finished(summary):
         asked = config.optim.epochs
-        config, goes_on = horizon(config, ended)
-        if not goes_on and mc_done(ended, config):
-            return show_again(ended, config, folder, asked)
-        if goes_on and not (folder / CHECKPOINT).is_file():
+        config, extend = resolve_epochs(config, summary)
+        if not extend and mc_up_to_date(summary, config):
+            return print_finished(summary, config, folder, asked)
+        if extend and not (folder / CHECKPOINT).is_file():
             raise UserError(
                 f"{folder / CHECKPOINT}: is missing, so this run cannot go on; choose run_dir= to train anew"
             )
-    if not begun:  # so that a run that cannot begin is listed with its command
+    if not started:  # so that a run that cannot begin is listed with its command
         compose.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
-    with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
-        task = base.build(config, place)
-        check_task(task, config, folder, ended)
+    with (
+        Interrupts() as interrupts,
+        RunMonitor(interrupts, config.progress, config.train.checkpoint_minutes, how) as monitor,
+    ):
+        task = base.build(config, torch_device)
+        check_task(task, config, folder, summary)
         model = task.model(config)
-        if ended is not None and goes_on:  # from now on its numbers are not those of the checkpoint
-            bar.line("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
-            run_summary.write(folder, ended | {"status": GOING_ON})
+        if summary is not None and extend:  # from now on its numbers are not those of the checkpoint
+            monitor.log("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
+            run_summary.write(folder, summary | {"status": GOING_ON})
         compose.save(config, folder / "config.yaml")
-        if goes_on or not run_summary.is_finished(ended):
-            bar.line(f"run: {folder}")
-            ended = train(task, model, config, folder, bar, place)
-        ended = add_mc(ended, task, model, config, folder, bar)
-        print(run_summary.describe(ended, config))
-        bar.leave_if_asked()
-    return ended
+        if extend or not run_summary.is_finished(summary):
+            monitor.log(f"run: {folder}")
+            summary = train(task, model, config, folder, monitor, torch_device)
+        summary = add_mc(summary, task, model, config, folder, monitor)
+        print(run_summary.describe(summary, config))
+        monitor.stop_if_requested()
+    return summary
 
 
-def show_again(ended: dict[str, Any], config: Config, folder: Path, asked: int) -> dict[str, Any]:
+def print_finished(summary: dict[str, Any], config: RunConfig, folder: Path, asked: int) -> dict[str, Any]:
     """There is nothing left to do; `asked` epochs may be fewer than it has."""
-    check_own_files(config, folder, ended)
+    check_own_files(config, folder, summary)
     longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
-    print(f"finished already{longer}: {folder}\n{run_summary.describe(ended, config)}")
-    return ended
+    print(f"finished already{longer}: {folder}\n{run_summary.describe(summary, config)}")
+    return summary
 
 
-def horizon(config: Config, ended: dict[str, Any]) -> tuple[Config, bool]:
+def resolve_epochs(config: RunConfig, summary: dict[str, Any]) -> tuple[RunConfig, bool]:
     """A finished run goes on when more epochs are asked for; when fewer are, it stays the longer run that it is."""
-    trained = ended["config"]["optim"]["epochs"]
-    goes_on = ended["history"]["epoch"][-1] == trained < config.optim.epochs
-    kept = config.optim.epochs if goes_on else trained
-    return replace(config, optim=replace(config.optim, epochs=kept)), goes_on
+    trained = summary["config"]["optim"]["epochs"]
+    extend = summary["history"]["epoch"][-1] == trained < config.optim.epochs
+    kept = config.optim.epochs if extend else trained
+    return replace(config, optim=replace(config.optim, epochs=kept)), extend
 
 
-def check_own_files(config: Config, folder: Path, ended: dict[str, Any]) -> None:
+def check_own_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
     """A finished run of a user's own files is that of today's only as long as nobody changed them."""
     if not config.task.own_files:
         return
@@ -114,14 +117,14 @@ def check_own_files(config: Config, folder: Path, ended: dict[str, Any]) -> None
     except UserError as error:
         print(f"warning: the data are not what they were ({error})")
         return
-    check_task(task, config, folder, ended)
+    check_task(task, config, folder, summary)
 
 
-def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] | None) -> None:
+def check_task(task: Task, config: RunConfig, folder: Path, summary: dict[str, Any] | None) -> None:
     """Refuse, before anything is computed, what the task's data do not allow."""
-    if ended is not None and ended["data"]["sha256"] != task.sha256:
+    if summary is not None and summary["data"]["sha256"] != task.sha256:
         raise UserError(f"{folder}: trained on other data than {task.name} is now; choose run_dir=")
-    if task.score is None and (config.train.early_stopping or config.train.patience):
+    if task.selection_metric is None and (config.train.early_stopping or config.train.patience):
         raise UserError(
             f"task={config.task.name}: train.early_stopping and train.patience need a validation set; hold some data "
             "out (task.hold_out=0.1) or leave them off"
@@ -129,33 +132,35 @@ def check_task(task: Task, config: Config, folder: Path, ended: dict[str, Any] |
 
 
 def train(
-    task: Task, model: SequenceModel, config: Config, folder: Path, bar: Bar, device: torch.device
+    task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor, device: torch.device
 ) -> dict[str, Any]:
     """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
-    trainer, code = Trainer(task, model, config, folder, bar, device), run_summary.code()
+    trainer, code = Trainer(task, model, config, folder, monitor, device), run_summary.code_version()
     if code.endswith("+dirty"):
-        where = ", ".join(run_summary.COMPUTES)
-        bar.line(f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be")
-    summary = {"status": FINISHED, **identification(config, task)}
+        where = ", ".join(run_summary.TRACKED_PATHS)
+        monitor.log(
+            f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be"
+        )
+    summary = {"status": FINISHED, **run_identity(config, task)}
     try:
         progress = trainer.fit(code)
-    except Unstable as error:
+    except TrainingDiverged as error:
         failed = {"status": UNSTABLE, "reason": str(error), "metrics": {}}
-        run_summary.write(folder, summary | failed | leftovers(trainer.progress, device))
+        run_summary.write(folder, summary | failed | training_record(trainer.progress, device))
         raise
-    started = bar.seconds()
-    bar.line("measuring the test set")
+    started = monitor.seconds()
+    monitor.log("measuring the test set")
     metrics = final_metrics(task, model, config, folder, progress)
-    summary |= {"metrics": metrics, **leftovers(progress, device)}
-    summary["duration"]["eval_seconds"] = bar.seconds() - started
-    if task.keeps_batches:
+    summary |= {"metrics": metrics, **training_record(progress, device)}
+    summary["duration"]["eval_seconds"] = monitor.seconds() - started
+    if task.log_batch_losses:
         summary["batches"] = {"train_loss": progress.batches}
     run_summary.write(folder, summary)
-    bar.leave_if_asked()
+    monitor.stop_if_requested()
     return summary
 
 
-def identification(config: Config, task: Task) -> dict[str, Any]:
+def run_identity(config: RunConfig, task: Task) -> dict[str, Any]:
     """Which run this is."""
     everything = asdict(config)
     return {
@@ -168,19 +173,19 @@ def identification(config: Config, task: Task) -> dict[str, Any]:
     }
 
 
-def leftovers(progress: Progress, device: torch.device) -> dict[str, Any]:
+def training_record(progress: Progress, device: torch.device) -> dict[str, Any]:
     """What training has measured on its way, finished or not."""
     return {
         "history": progress.history,
         "commit": progress.commits[-1].removesuffix("+dirty"),
-        **run_summary.worked_on(progress.commits),
+        **run_summary.commit_record(progress.commits),
         "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
-        "hardware": run_summary.hardware(device, progress.places[:-1]),
+        "hardware": run_summary.hardware(device, progress.environments[:-1]),
         "peak_memory_mb": run_summary.peak_memory_mb(device),
     }
 
 
-def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path, progress: Progress) -> Numbers:
+def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: Path, progress: Progress) -> Metrics:
     """Everything for the last epoch and for the best one; the plain names are those of the reported epoch."""
     model.eval()
     last = task.final_metrics(model)
@@ -190,7 +195,7 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
         best = task.final_metrics(model)
     reported = best if config.train.early_stopping else last
     metrics = dict(reported)
-    if task.score is not None:
+    if task.selection_metric is not None:
         metrics |= {f"{name}_last": value for name, value in last.items()}
         metrics |= {f"{name}_best": value for name, value in best.items()}
         metrics["best_epoch"] = progress.best_epoch
@@ -205,18 +210,18 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
 
 def load_best(model: SequenceModel, folder: Path) -> None:
     """The parameters of the epoch with the best validation value."""
-    checkpoint.into(model, checkpoint.load(folder / BEST), folder / BEST)
+    checkpoint.load_weights(model, checkpoint.load(folder / BEST), folder / BEST)
 
 
-def load_reported(model: SequenceModel, config: Config, folder: Path) -> None:
+def load_reported_weights(model: SequenceModel, config: RunConfig, folder: Path) -> None:
     """The parameters behind the reported numbers of a finished run."""
     if config.train.early_stopping:
         load_best(model, folder)
     else:
-        checkpoint.into(model, checkpoint.load(folder / CHECKPOINT), folder / CHECKPOINT)
+        checkpoint.load_weights(model, checkpoint.load(folder / CHECKPOINT), folder / CHECKPOINT)
 
 
-def mc_done(summary: dict[str, Any], config: Config) -> bool:
+def mc_up_to_date(summary: dict[str, Any], config: RunConfig) -> bool:
     """Has MC dropout been evaluated as this config asks?"""
     if config.mc.samples == 0 or not config.model.drops:
         return True
@@ -228,19 +233,23 @@ def mc_done(summary: dict[str, Any], config: Config) -> bool:
 
 
 def add_mc(
-    summary: dict[str, Any], task: Task, model: SequenceModel, config: Config, folder: Path, bar: Bar
+    summary: dict[str, Any], task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor
 ) -> dict[str, Any]:
     """Evaluate the reported parameters by MC dropout and add the numbers to the summary."""
-    if mc_done(summary, config):
+    if mc_up_to_date(summary, config):
         return summary
-    load_reported(model, config, folder)
+    load_reported_weights(model, config, folder)
     model.eval()
-    started = bar.seconds()
-    bar.line(f"MC dropout with {config.mc.samples} samples")
-    metrics, extras, earlier = task.mc(model, config, folder, bar)
-    summary = summary | extras | run_summary.worked_on([*summary["commits"], *earlier.commits, run_summary.code()])
+    started = monitor.seconds()
+    monitor.log(f"MC dropout with {config.mc.samples} samples")
+    metrics, extras, earlier = task.mc(model, config, folder, monitor)
+    summary = (
+        summary
+        | extras
+        | run_summary.commit_record([*summary["commits"], *earlier.commits, run_summary.code_version()])
+    )
     summary["metrics"] = summary["metrics"] | metrics
     summary["mc"] = {"samples": int(metrics["mc_samples"]), "word_dropout": config.mc.word_dropout}
-    summary["duration"] |= {"mc_seconds": earlier.seconds + bar.seconds() - started}
+    summary["duration"] |= {"mc_seconds": earlier.seconds + monitor.seconds() - started}
     run_summary.write(folder, summary)
     return summary

@@ -12,7 +12,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
-class Stopped(KeyboardInterrupt):
+class RunStopped(KeyboardInterrupt):
     """The run was asked to stop and everything is saved. Not an Exception: it must end a sweep too."""
 
     def __init__(self, signum: int, message: str) -> None:
@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
         self.signum = signum
 
 
-def carried_out(words: Sequence[str], folder: Path) -> int:
+def run_subprocess(words: Sequence[str], folder: Path) -> int:
     """Run a command of ours; returns its exit status. A Ctrl-C reaches it as well, and it is given the time to save.
 
     `subprocess.run` would kill it after a quarter of a second.
@@ -67,11 +67,11 @@ class Clock:
 
 
 class Interrupts:
-    """Inside this context a signal only sets `asked`; the loop looks at it and calls `leave` when it has saved."""
+    """Inside this context a signal only sets `signum`; the loop checks it and calls `stop` when it has saved."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.asked: int | None = None
+        self.signum: int | None = None
         self.previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -87,26 +87,26 @@ class Interrupts:
         self.previous = {}
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.asked is not None and signum == signal.SIGINT:  # the second Ctrl-C does not wait
+        if self.signum is not None and signum == signal.SIGINT:  # the second Ctrl-C does not wait
             raise KeyboardInterrupt
-        self.asked = signum
+        self.signum = signum
 
     def _resume(self, signum: int, frame: FrameType | None) -> None:
         self.clock.resumed = True
 
-    def leave(self, message: str) -> None:
+    def stop(self, message: str) -> None:
         """Hand the signal to whoever listened before, or stop where nobody did.
 
         Slurm's pre-emption comes as TERM and then USR2: submitit lets the first pass, so training goes on, and on the
         second requeues the job and ends it.
         """
-        signum = self.asked
+        signum = self.signum
         assert signum is not None
         before = self.previous.get(signum)
         if not callable(before) or before is signal.default_int_handler:
             self.__exit__()
-            raise Stopped(signum, message)
-        self.asked = None
+            raise RunStopped(signum, message)
+        self.signum = None
         self._hand_over(before, signum)
 
     def _hand_over(self, listener: Callable[[int, None], Any], signum: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 
-from varrnn.config.schema import HORIZON, Config, leaves
+from varrnn.config.schema import EPOCHS_KEY, RunConfig, flatten
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.kernels import native
@@ -23,7 +23,7 @@ from varrnn.records.schema import FINISHED, SUMMARY_FILE
 from varrnn.training import checkpoint
 from varrnn.version import SCHEMA, __version__
 
-COMPUTES = ("varrnn", "configs", "run.py")
+TRACKED_PATHS = ("varrnn", "configs", "run.py")
 
 
 def read(folder: Path) -> dict[str, Any] | None:
@@ -35,9 +35,9 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    fault = record_schema.fault(found, record_schema.RUN) if isinstance(found, dict) else "no JSON object"
-    if fault or not found.get("data") or HORIZON not in leaves(found["config"]):
-        why = f" ({fault})" if fault else ""
+    problem = record_schema.validation_error(found, record_schema.RUN) if isinstance(found, dict) else "no JSON object"
+    if problem or not found.get("data") or EPOCHS_KEY not in flatten(found["config"]):
+        why = f" ({problem})" if problem else ""
         raise UserError(f"{file}: not the summary of a run{why}; remove it and start the same command again")
     return found
 
@@ -58,27 +58,29 @@ def finished(folder: Path) -> dict[str, Any]:
 
 def write(folder: Path, summary: dict[str, Any]) -> None:
     """Replace the summary in one step; what is not a finite number becomes null, since JSON knows no infinity."""
-    checkpoint.write_text(folder / SUMMARY_FILE, json.dumps(finite({"schema": SCHEMA, **summary}), indent=1) + "\n")
+    checkpoint.write_text(
+        folder / SUMMARY_FILE, json.dumps(nan_to_null({"schema": SCHEMA, **summary}), indent=1) + "\n"
+    )
 
 
-def finite(value: Any) -> Any:
+def nan_to_null(value: Any) -> Any:
     """The same tree with null for every number that is not finite."""
     if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
+        return {key: nan_to_null(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
+        return [nan_to_null(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def describe(summary: dict[str, Any], config: Config) -> str:
+def describe(summary: dict[str, Any], config: RunConfig) -> str:
     """The final numbers in a few lines."""
     shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
     if getattr(config.task, "headline", "") == "authors" and "valid_ppl_authors" in shown:
         shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
-    return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
+    return "\n".join(f"  {name:20} {format_number(value)}" for name, value in shown.items() if value is not None)
 
 
-def spelled(value: float) -> str:
+def format_number(value: float) -> str:
     """Four digits, and never an exponent for a large number."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
@@ -99,18 +101,20 @@ def commit() -> tuple[str | None, bool]:
     try:
         this = str(Path(__file__).resolve().relative_to(PROJECT_ROOT))
         git("ls-files", "--error-unmatch", this)  # not installed into a folder of another repository
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no", "--", *COMPUTES))
+        return git("rev-parse", "HEAD"), bool(
+            git("status", "--porcelain", "--untracked-files=no", "--", *TRACKED_PATHS)
+        )
     except (OSError, subprocess.CalledProcessError):
         return None, False
 
 
-def code() -> str:
+def code_version() -> str:
     """The commit that is running, with `+dirty` where what computes differs from it."""
     name, dirty = commit()
     return f"{name or 'unknown'}{'+dirty' if dirty else ''}"
 
 
-def worked_on(commits: Sequence[str]) -> dict[str, Any]:
+def commit_record(commits: Sequence[str]) -> dict[str, Any]:
     """Every code that has computed something of a summary, each once."""
     return {"commits": list(dict.fromkeys(commits)), "dirty": any(one.endswith("+dirty") for one in commits)}
 
@@ -139,7 +143,7 @@ def kernels(device: torch.device) -> str:
     return "C" if device.type == "cpu" and native.library() is not None else "torch"
 
 
-def place(device: torch.device) -> str:
+def environment(device: torch.device) -> str:
     """What exact repetition depends on: rounding (processor, threads, kernels) and masks (the kind of device)."""
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}"
@@ -156,7 +160,7 @@ def cpu_model() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def forget_peak_memory(device: torch.device) -> None:
+def reset_peak_memory(device: torch.device) -> None:
     """A run in the process of another one counts its own GPU memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

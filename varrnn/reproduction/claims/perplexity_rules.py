@@ -17,7 +17,7 @@ VALID, TEST, MC = "valid_ppl_authors", "test_ppl", "test_ppl_mc"
 WORDS = {VALID: "valid by the authors' way", TEST: "test", MC: "test MC", "valid_ppl": "valid"}
 
 
-def below(low: str, high: str, metric: str, margin: float = 0.0, sds: float = 0.0) -> Rule:
+def less_than(low: str, high: str, metric: str, margin: float = 0.0, sds: float = 0.0) -> Rule:
     """`low` lies below `high` by at least the margin and more than so many pooled standard deviations."""
 
     def rule(evidence: Evidence) -> Outcome | None:
@@ -32,7 +32,7 @@ def below(low: str, high: str, metric: str, margin: float = 0.0, sds: float = 0.
     return rule
 
 
-def every(*rules: Rule) -> Rule:
+def all_of(*rules: Rule) -> Rule:
     """All the rules together."""
 
     def rule(evidence: Evidence) -> Outcome | None:
@@ -45,7 +45,7 @@ def every(*rules: Rule) -> Rule:
     return rule
 
 
-def close(a: str, b: str, metric: str, tolerance: float) -> Rule:
+def approx_equal(a: str, b: str, metric: str, tolerance: float) -> Rule:
     """Two means differ by no more than the tolerance."""
 
     def rule(evidence: Evidence) -> Outcome | None:
@@ -61,7 +61,7 @@ def mc_gain(role: str, least: float, most: float = np.inf) -> Rule:
     """How much MC dropout lowers the test perplexity of the same checkpoint."""
 
     def rule(evidence: Evidence) -> Outcome | None:
-        both = evidence[role].measured(TEST).measured(MC)
+        both = evidence[role].with_metric(TEST).with_metric(MC)
         plain, mc = both.mean(TEST), both.mean(MC)
         if plain is None or mc is None:
             return None
@@ -74,7 +74,7 @@ def mc_gain(role: str, least: float, most: float = np.inf) -> Rule:
 
 def mc_untied_wins(evidence: Evidence) -> Outcome | None:
     """C7: with MC untied lies below tied, and its gain is the larger one."""
-    both = {role: group.measured(TEST).measured(MC) for role, group in evidence.groups.items()}
+    both = {role: group.with_metric(TEST).with_metric(MC) for role, group in evidence.groups.items()}
     means = {(role, metric): group.mean(metric) for role, group in both.items() for metric in (TEST, MC)}
     if any(value is None for value in means.values()):
         return None
@@ -85,7 +85,7 @@ def mc_untied_wins(evidence: Evidence) -> Outcome | None:
     return Outcome(untied < tied and gain_untied > gain_tied, text)
 
 
-def within(role: str, levels: Levels, percent: float, small: Levels | None = None) -> Rule:
+def within_percent(role: str, levels: Levels, percent: float, small: Levels | None = None) -> Rule:
     """The absolute level lies within some per cent of the published one."""
 
     def rule(evidence: Evidence) -> Outcome | None:

@@ -43,14 +43,14 @@ def table(verdicts: Verdicts) -> Table:
     columns = ("Claim", "Statement", "Paper", "Rule", "Verdict", "Ours", "n", "Size small")
     rows = [
         (
-            f"{claim.id} (ours)" if claim.ours else claim.id,
+            f"{claim.id} (ours)" if claim.is_extra else claim.id,
             claim.statement,
             claim.paper,
             claim.rule_text,
-            verdict.words(),
+            verdict.label(),
             _numbers(verdict),
             str(verdict.n) if verdict.n else "",
-            verdict.analogue,
+            verdict.small_size,
         )
         for claim, verdict in verdicts
     ]
@@ -67,7 +67,7 @@ def _numbers(verdict: Verdict) -> str:
 
 def summary(verdicts: Verdicts) -> str:
     """ "47 claims: 3 reproduced, 1 not reproduced, ..."; claims of our own are not counted."""
-    counted = [verdict.status for claim, verdict in verdicts if not claim.ours]
+    counted = [verdict.status for claim, verdict in verdicts if not claim.is_extra]
     found = Counter(counted)
     return f"{len(counted)} claims: " + ", ".join(f"{found[word]} {word}" for word in VERDICTS if found[word])
 
@@ -108,8 +108,8 @@ def lines(verdicts: Verdicts) -> str:
     """For the terminal: one line per claim, and the command where one is missing."""
     out = []
     for claim, verdict in verdicts:
-        out.append(f"{claim.id:5} {verdict.words():24} {claim.statement}  [paper: {claim.paper}]")
-        details = [_numbers(verdict), verdict.analogue]
+        out.append(f"{claim.id:5} {verdict.label():24} {claim.statement}  [paper: {claim.paper}]")
+        details = [_numbers(verdict), verdict.small_size]
         if verdict.status != BY_TEST and verdict.commands:
             details.append("decide with: " + verdict.commands[0] + (" ..." if len(verdict.commands) > 1 else ""))
         out += [f"{'':30} {detail}" for detail in details if detail]

@@ -15,15 +15,15 @@ from varrnn.records.store import Group
 from varrnn.reproduction.claims.verdict import Evidence, Outcome
 from varrnn.reproduction.statistics import (
     TRAIN,
-    bump,
-    final,
-    gap,
+    final_mean,
     kendall,
+    local_maximum,
     lowest,
-    mean_of,
-    over_seeds,
+    overfitting_gap,
+    per_seed,
     pooled_sd,
     roughness,
+    seed_mean,
     shared_epochs,
     spearman,
 )
@@ -39,7 +39,7 @@ def statistics(
     """A statistic for every role at the epochs they share; None if one of them cannot be had."""
     groups = evidence.groups
     epochs = shared_epochs(groups.values(), (column,)) if at is None else at
-    values = {role: mean_of(group, statistic, column, epochs) for role, group in groups.items()}
+    values = {role: seed_mean(group, statistic, column, epochs) for role, group in groups.items()}
     return None if np.isnan(list(values.values())).any() else values
 
 
@@ -51,7 +51,7 @@ def lowest_final(winner: str) -> Rule:
     """One model ends below all others."""
 
     def rule(evidence: Evidence) -> Outcome | None:
-        ends = statistics(evidence, final)
+        ends = statistics(evidence, final_mean)
         if ends is None:
             return None
         others = [value for role, value in ends.items() if role != winner]
@@ -60,11 +60,11 @@ def lowest_final(winner: str) -> Rule:
     return rule
 
 
-def only_one_keeps(winner: str) -> Rule:
+def only_one_not_overfitting(winner: str) -> Rule:
     """C27: only the variational model does not overfit, the others fit the training data."""
 
     def rule(evidence: Evidence) -> Outcome | None:
-        gaps = statistics(evidence, gap)
+        gaps = statistics(evidence, overfitting_gap)
         train = statistics(evidence, lowest, TRAIN)
         if gaps is None or train is None:
             return None
@@ -79,7 +79,7 @@ def keeps(role: str, most: float = 0.003) -> Rule:
     """C28b: a model that does not overfit."""
 
     def rule(evidence: Evidence) -> Outcome | None:
-        gaps = statistics(evidence, gap)
+        gaps = statistics(evidence, overfitting_gap)
         return None if gaps is None else Outcome(gaps[role] <= most, f"gap: {listed(gaps)}")
 
     return rule
@@ -105,7 +105,7 @@ def early_minimum(role: str, by_epoch: int) -> Rule:
     return rule
 
 
-def rougher(rough: Sequence[str], smooth: Sequence[str], factor: float = 1.5) -> Rule:
+def less_smooth(rough: Sequence[str], smooth: Sequence[str], factor: float = 1.5) -> Rule:
     """Each of the first curves is at least so many times as rough as every one of the second."""
 
     def rule(evidence: Evidence) -> Outcome | None:
@@ -118,11 +118,11 @@ def rougher(rough: Sequence[str], smooth: Sequence[str], factor: float = 1.5) ->
     return rule
 
 
-def best_end_and_gap(winner: str) -> Rule:
+def best_final_and_gap(winner: str) -> Rule:
     """C31: one setting has the lowest final error and the smallest gap."""
 
     def rule(evidence: Evidence) -> Outcome | None:
-        ends, gaps = statistics(evidence, final), statistics(evidence, gap)
+        ends, gaps = statistics(evidence, final_mean), statistics(evidence, overfitting_gap)
         if ends is None or gaps is None:
             return None
         agrees = min(ends, key=lambda r: ends[r]) == winner and min(gaps, key=lambda r: gaps[r]) == winner
@@ -131,14 +131,14 @@ def best_end_and_gap(winner: str) -> Rule:
     return rule
 
 
-def has_bump(role: str, prominence: float = 0.003) -> Rule:
+def has_local_maximum(role: str, prominence: float = 0.003) -> Rule:
     """C32: "test error decreases and then increases before decreasing again"."""
 
     def rule(evidence: Evidence) -> Outcome | None:
         curve = evidence[role].curve(APPROXIMATION)  # every epoch: a median filter needs even steps
         if len(curve.mean) < 5:
             return None
-        height = bump(curve.mean)
+        height = local_maximum(curve.mean)
         return Outcome(height >= prominence, f"largest maximum between two minima: prominence {height:.4f}")
 
     return rule
@@ -161,7 +161,7 @@ def trend(statistic: Callable, sign: int, least: float, spread: float = 0.0) -> 
 
 def longer_is_better(evidence: Evidence) -> Outcome | None:
     """C37: T = 400 ends no worse than 200, which ends below 50, which ends below 20."""
-    ends = statistics(evidence, final)
+    ends = statistics(evidence, final_mean)
     if ends is None:
         return None
     agrees = ends["400"] <= ends["200"] + 0.002 and ends["200"] < ends["50"] < ends["20"]
@@ -184,7 +184,7 @@ def approximation_agrees(evidence: Evidence) -> Outcome | None:
     The optimal model is no setting of the figure: it counts for the difference only.
     """
     at = shared_epochs(evidence.groups.values(), (MC, APPROXIMATION))
-    mc, plain = (statistics(evidence, final, column, at) for column in (MC, APPROXIMATION))
+    mc, plain = (statistics(evidence, final_mean, column, at) for column in (MC, APPROXIMATION))
     if mc is None or plain is None:
         return None
     largest = max(abs(mc[role] - plain[role]) for role in mc)
@@ -199,8 +199,8 @@ def identical(a: str, b: str) -> Rule:
 
     def rule(evidence: Evidence) -> Outcome | None:
         at = shared_epochs(evidence.groups.values())
-        x, y = (over_seeds(evidence[role], final, at=at) for role in (a, b))
-        gaps = statistics(evidence, gap)
+        x, y = (per_seed(evidence[role], final_mean, at=at) for role in (a, b))
+        gaps = statistics(evidence, overfitting_gap)
         if not x or not y or gaps is None:
             return None
         difference, sd = float(np.mean(x) - np.mean(y)), pooled_sd([x, y])

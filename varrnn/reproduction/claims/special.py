@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import identity_of
 from varrnn.records.store import Records
 from varrnn.reproduction.claims.verdict import (
     BY_TEST,
@@ -19,7 +19,7 @@ from varrnn.reproduction.claims.verdict import (
 )
 from varrnn.reproduction.runs import command, language_model
 
-TEN = 10
+ENSEMBLE_SIZE = 10
 
 
 def ensembles(records: Records, size: str, variational: bool) -> dict[int, float]:
@@ -29,20 +29,20 @@ def ensembles(records: Records, size: str, variational: bool) -> dict[int, float
 
     Differs: the paper does not say whether its ten models were tied; untied ones are its best with MC.
     """
-    wanted = identify(language_model(size, "variational_untied" if variational else "naive")).choices
+    wanted = identity_of(language_model(size, "variational_untied" if variational else "naive")).choices
     free = ("model.p_",) if size == "small" else ()  # rates are chosen at size small, and the paper's at the others
     found: dict[int, list[float]] = {}
     for ensemble in records.ensembles:
         chosen = all(ensemble["choices"].get(group) == name for group, name in wanted.items())
         usual = all(key.startswith(free) for key in ensemble.get("diff") or ())
-        sampled = _sound_mc(ensemble) if variational else not any(ensemble.get("member_mc") or [ensemble["mc"]])
+        sampled = _is_valid_mc(ensemble) if variational else not any(ensemble.get("member_mc") or [ensemble["mc"]])
         value = ensemble["metrics"].get("test_ppl")
         if chosen and usual and sampled and value is not None:
             found.setdefault(ensemble["members"], []).append(value)
     return {members: values[0] for members, values in found.items() if len(values) == 1}  # of several, none is the one
 
 
-def _sound_mc(ensemble: Mapping[str, Any]) -> bool:
+def _is_valid_mc(ensemble: Mapping[str, Any]) -> bool:
     """Every member averaged over enough samples, with word dropout off, as single models are."""
     enough = (ensemble.get("mc_samples") or 0) >= MC_SAMPLES
     return bool(ensemble["mc"]) and enough and ensemble.get("mc_word_dropout") is False
@@ -51,16 +51,16 @@ def _sound_mc(ensemble: Mapping[str, Any]) -> bool:
 def ensembles_of_ten(records: Records) -> Verdict:
     """C20: model averaging; the members are the seeds, so that ten of them decide."""
     variational, naive = (ensembles(records, "large", kind) for kind in (True, False))
-    analogue = "; ".join(filter(None, (scaled_ensembles(records, size) for size in ("medium", "small"))))
-    if TEN not in variational or TEN not in naive:
-        seeds = range(1, TEN + 1)
+    small_size = "; ".join(filter(None, (scaled_ensembles(records, size) for size in ("medium", "small"))))
+    if ENSEMBLE_SIZE not in variational or ENSEMBLE_SIZE not in naive:
+        seeds = range(1, ENSEMBLE_SIZE + 1)
         train = [command(language_model("large", "naive,variational_untied"), seeds)]
         train += ["python scripts/ensemble.py RUN_DIR...  (the ten runs of each model; variational ones with --mc)"]
-        return Verdict(NOT_RUN, commands=tuple(train), analogue=analogue)
-    ours, theirs = variational[TEN], naive[TEN]
+        return Verdict(NOT_RUN, commands=tuple(train), small_size=small_size)
+    ours, theirs = variational[ENSEMBLE_SIZE], naive[ENSEMBLE_SIZE]
     agrees = abs(ours / 68.7 - 1) <= 0.01 and ours < theirs
     text = f"ten variational MC {ours:.2f}, ten naive {theirs:.2f}"
-    return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, text, TEN, analogue=analogue)
+    return Verdict(REPRODUCED if agrees else NOT_REPRODUCED, agrees, text, ENSEMBLE_SIZE, small_size=small_size)
 
 
 def scaled_ensembles(records: Records, size: str) -> str:

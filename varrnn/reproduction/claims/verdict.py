@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from varrnn.records.store import Group, Records
 from varrnn.reproduction.grids import best_on_validation, grid_coverage
 from varrnn.reproduction.runs import SEEDS, Run, commands
-from varrnn.reproduction.statistics import unlearned
+from varrnn.reproduction.statistics import no_better_than_constant
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 INDICATIVE, SHORT, NOT_RUN = "indicative", "short horizon", "not run"
@@ -62,14 +62,14 @@ class Verdict:
     epochs: int = 0
     unstable: int = 0
     commands: tuple[str, ...] = ()
-    analogue: str = ""
-    caution: str = ""  # which models learnt nothing
+    small_size: str = ""
+    warning: str = ""  # which models learnt nothing
 
-    def words(self) -> str:
+    def label(self) -> str:
         """The verdict as it stands in a table: "indicative: agrees"; a caution belongs to it wherever it is shown."""
         answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
         horizon = f" ({self.epochs} epochs)" if self.status == SHORT else ""
-        return f"{self.status}{horizon}{answer}" + (f" ({self.caution})" if self.caution else "")
+        return f"{self.status}{horizon}{answer}" + (f" ({self.warning})" if self.warning else "")
 
 
 @dataclass(frozen=True)
@@ -79,55 +79,55 @@ class Claim:
     id: str
     statement: str
     paper: str
-    needs: Mapping[str, Run] = field(default_factory=dict)
+    runs: Mapping[str, Run] = field(default_factory=dict)
     rule: Callable[[Evidence], Outcome | None] | None = None
     seeds: int = 2  # the least for a verdict; one seed is indicative
     epochs: int = 0  # the least horizon for a verdict
     mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
-    analogue: bool = False  # judged again at size small, see Evidence.margins
+    small_size: bool = False  # judged again at size small, see Evidence.margins
     rates_of: str = ""  # the role whose rates, chosen on validation, all roles take at size small
     whole: bool = False  # open, without even a short verdict, until every run has `epochs`
-    ours: bool = False  # not a claim of the paper, not counted
-    decide: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
+    is_extra: bool = False  # not a claim of the paper, not counted
+    judge_fn: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
     rule_text: str = ""
 
 
 def judge(claim: Claim, records: Records) -> Verdict:
     """The verdict on one claim."""
-    if claim.decide is not None:
-        return claim.decide(records)
+    if claim.judge_fn is not None:
+        return claim.judge_fn(records)
     verdict = _judge_runs(claim, records)
-    return replace(verdict, analogue=_small(claim, records)) if claim.analogue else verdict
+    return replace(verdict, small_size=_small(claim, records)) if claim.small_size else verdict
 
 
 def _judge_runs(claim: Claim, records: Records) -> Verdict:
     assert claim.rule is not None, claim.id
-    groups = {role: records.group(run) for role, run in claim.needs.items()}
+    groups = {role: records.group(run) for role, run in claim.runs.items()}
     unstable = sum(group.unstable for group in groups.values())
     missing = [
-        (run, records.missing(run, SEEDS) or SEEDS) for role, run in claim.needs.items() if not groups[role].records
+        (run, records.missing(run, SEEDS) or SEEDS) for role, run in claim.runs.items() if not groups[role].records
     ]
     if missing:
         return Verdict(NOT_RUN, unstable=unstable, commands=tuple(commands(missing)))
     lengths = {role: group.epochs for role, group in groups.items()}
     if claim.whole and min(lengths.values()) < claim.epochs:
         found = ", ".join(f"{role} {epochs}" for role, epochs in lengths.items())
-        more = tuple(commands((run, SEEDS) for run in claim.needs.values()))
+        more = tuple(commands((run, SEEDS) for run in claim.runs.values()))
         return Verdict(
             NOT_RUN, numbers=f"open until all have {claim.epochs} epochs: {found}", unstable=unstable, commands=more
         )
     tried, groups = groups, _with_mc(claim, groups)
-    fault = _mc_fault(groups) if claim.mc else ""
-    outcome = None if fault else claim.rule(Evidence(groups))
+    problem = _mc_problem(groups) if claim.mc else ""
+    outcome = None if problem else claim.rule(Evidence(groups))
     if outcome is None:
-        redo = tuple(_commands(claim, ((run, tried[role].seeds()) for role, run in claim.needs.items())))
-        return Verdict(NOT_RUN, numbers=fault or "not measured in these records", unstable=unstable, commands=redo)
+        redo = tuple(_commands(claim, ((run, tried[role].seeds()) for role, run in claim.runs.items())))
+        return Verdict(NOT_RUN, numbers=problem or "not measured in these records", unstable=unstable, commands=redo)
     n = _seeds(outcome, groups)
     epochs = min(group.epochs for group in groups.values())
-    caution = unlearned(groups)
-    status = _status(claim, outcome, n, epochs, caution)
+    warning = no_better_than_constant(groups)
+    status = _status(claim, outcome, n, epochs, warning)
     more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
-    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, caution=caution)
+    return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, warning=warning)
 
 
 def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
@@ -135,10 +135,10 @@ def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
     return outcome.n if outcome.n is not None else min(map(len, groups.values()))
 
 
-def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, caution: str) -> str:
+def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, warning: str) -> str:
     if epochs < claim.epochs:
         return SHORT
-    if n < claim.seeds or (outcome.agrees and caution):  # models that learnt nothing may agree with anything
+    if n < claim.seeds or (outcome.agrees and warning):  # models that learnt nothing may agree with anything
         return INDICATIVE
     return REPRODUCED if outcome.agrees else NOT_REPRODUCED
 
@@ -146,9 +146,9 @@ def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, caution: str) -
 def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]) -> list[str]:
     """What would turn an indication into a verdict: runs, and the MC of runs that have none."""
     if status == SHORT:
-        return commands((run, SEEDS) for run in claim.needs.values())
+        return commands((run, SEEDS) for run in claim.runs.values())
     wanted = []
-    for role, run in claim.needs.items():
+    for role, run in claim.runs.items():
         unsampled = set(records.group(run).seeds()) - set(used[role].seeds())
         wanted.append((run, tuple(sorted({*records.missing(run, SEEDS), *unsampled}))))
     return _commands(claim, ((run, seeds) for run, seeds in wanted if seeds))
@@ -161,16 +161,16 @@ def _commands(claim: Claim, runs: Iterable[tuple[Run, tuple[int, ...]]]) -> list
 
 def _with_mc(claim: Claim, groups: Mapping[str, Group]) -> dict[str, Group]:
     """For a claim about MC the runs that have it: MC claims compare the SAME checkpoints, and count only those."""
-    return {role: group.measured("test_ppl_mc") if claim.mc else group for role, group in groups.items()}
+    return {role: group.with_metric("test_ppl_mc") if claim.mc else group for role, group in groups.items()}
 
 
-def _mc_fault(groups: Mapping[str, Group]) -> str:
+def _mc_problem(groups: Mapping[str, Group]) -> str:
     """Why the MC values of these records decide nothing; empty when they do."""
     for record in (record for group in groups.values() for record in group.records):
         samples = record.metric("mc_samples") or 0
         if samples < MC_SAMPLES:
             return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
-        if record.drops_words_in_mc:
+        if record.mc_word_dropout:
             return "MC with word dropout on, the rule asks for off"
         error = record.metric("test_ppl_mc_se")
         if error is None or error >= MC_ERROR:
@@ -185,10 +185,10 @@ def _small(claim: Claim, records: Records) -> str:
     groups = _with_mc(claim, _small_groups(claim, records))
     if not all(group.records for group in groups.values()):
         return ""
-    fault = _mc_fault(groups) if claim.mc else ""
-    outcome = None if fault else claim.rule(Evidence(groups, margins=False))
+    problem = _mc_problem(groups) if claim.mc else ""
+    outcome = None if problem else claim.rule(Evidence(groups, margins=False))
     if outcome is None:
-        return f"small-size analogue open ({fault})" if fault else ""
+        return f"small-size analogue open ({problem})" if problem else ""
     n = _seeds(outcome, groups)
     parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
     text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
@@ -199,7 +199,7 @@ def _small(claim: Claim, records: Records) -> str:
 
 def _grids(claim: Claim, records: Records) -> str:
     """Which models had fewer rates to choose from than planned: "; grid of naive: 1 of 3"."""
-    models = dict.fromkeys(word.split("=")[1] for run in claim.needs.values() for word in run if "model=" in word)
+    models = dict.fromkeys(word.split("=")[1] for run in claim.runs.values() for word in run if "model=" in word)
     tried = {model: grid_coverage(records, model) for model in models}
     left = [f"{model}: {done} of {planned}" for model, (done, planned) in tried.items() if done < planned]
     return f"; grid of {', '.join(left)}" if left else ""
@@ -208,10 +208,10 @@ def _grids(claim: Claim, records: Records) -> str:
 def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
     """Every role at its own best rates, or all at those of one role: then nothing but the role differs."""
     if not claim.rates_of:
-        return {role: best_on_validation(records, _at_small(run)) for role, run in claim.needs.items()}
-    chosen = best_on_validation(records, _at_small(claim.needs[claim.rates_of]))
+        return {role: best_on_validation(records, _at_small(run)) for role, run in claim.runs.items()}
+    chosen = best_on_validation(records, _at_small(claim.runs[claim.rates_of]))
     point = chosen.records[0].rates if chosen.records else ()
-    return {role: records.grid(_at_small(run)).get(point, Group()) for role, run in claim.needs.items()}
+    return {role: records.grid(_at_small(run)).get(point, Group()) for role, run in claim.runs.items()}
 
 
 def _at_small(run: Run) -> Run:

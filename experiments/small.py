@@ -6,7 +6,7 @@ from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.grids import best_on_validation, grid_coverage
-from varrnn.reproduction.published import YARDSTICKS
+from varrnn.reproduction.published import PUBLISHED_SMALL
 from varrnn.reproduction.runs import TABLE1_MODELS, Run, language_model
 from varrnn.reproduction.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell, thousands
 
@@ -50,20 +50,20 @@ def table(records: Records) -> Table:
     ]
     for run in LONG:
         rows.append(row_cells(f"{VARIANTS[run[1].split('=')[1]].label}, long", best_on_validation(records, run)))
-    for one in YARDSTICKS:
+    for one in PUBLISHED_SMALL:
         rows.append([one.label, one.note, DASH, f"{one.valid:g}", DASH, f"{one.test:g}", *[DASH] * 5])
     return Table("small", "Size small, 200 units (ours; not in the paper)", COLUMNS, rows, NOTE)
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return table(records).write(folder)
 
 
 LONG: tuple[Run, ...] = tuple(language_model("small_long", model) for model in ("naive", "variational_untied"))
 ARTEFACT = Artefact(
-    "table_small",
+    "small",
     "Size small: the variants of Table 1 at 200 units",
-    draw,
+    render,
     runs=(*(language_model("small", model) for model in (*TABLE1_MODELS, "naive_recurrent")), *LONG),
 )
 

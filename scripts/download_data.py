@@ -1,4 +1,4 @@
-"""Fetch the real corpora: `python scripts/get_data.py ptb|cornell|all [--to DIR] [--from DIR]`."""
+"""Fetch the real corpora: `python scripts/download_data.py ptb|cornell|all [--to DIR] [--from DIR]`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from varrnn.data import cornell, ptb
 from varrnn.data.fetch import RECIPES, fetch
-from varrnn.data.files import project_data
+from varrnn.data.files import default_data_dir
 from varrnn.errors import UserError
 
 
@@ -16,7 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Try every corpus that was asked for, then say what is missing."""
     parser = argparse.ArgumentParser(description="Fetch and verify the Penn Treebank and the Cornell film reviews.")
     parser.add_argument("corpus", choices=[*RECIPES, "all"])
-    parser.add_argument("--to", type=Path, default=project_data(), help="folder for ptb/ and cornell/ (default: data)")
+    parser.add_argument(
+        "--to", type=Path, default=default_data_dir(), help="folder for ptb/ and cornell/ (default: data)"
+    )
     parser.add_argument(
         "--from", dest="given", type=Path, help="a folder or archive that holds the files; no other source is then used"
     )

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stop exactly what scripts/slurm_up.sh DIR started, by its pid files; cancels the jobs that still run there.
+# Stop exactly what tests/slurm/slurm_up.sh DIR started, by its pid files; cancels the jobs that still run there.
 set -u
 dir=$(realpath "${1:?usage: slurm_down.sh DIR}")
 export SLURM_CONF=$dir/slurm.conf

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A Slurm of one node on loopback, for tests: scripts/slurm_up.sh DIR, then export SLURM_CONF=DIR/slurm.conf
-# Needs root and Debian's packages (scripts/test_slurm.sh installs them). Everything lives in DIR, its own munge, database
-# and ports included, so that a real Slurm on this machine is not touched. scripts/slurm_down.sh DIR stops it.
+# A Slurm of one node on loopback, for tests: tests/slurm/slurm_up.sh DIR, then export SLURM_CONF=DIR/slurm.conf
+# Needs root and Debian's packages (tests/slurm/test_slurm.sh installs them). Everything lives in DIR, its own munge, database
+# and ports included, so that a real Slurm on this machine is not touched. tests/slurm/slurm_down.sh DIR stops it.
 set -euo pipefail
 dir=$(realpath -m "${1:?usage: slurm_up.sh DIR}")
 port=${SLURM_TEST_PORT:-16817}

@@ -2,7 +2,7 @@
 # `make test-slurm`: bring up a Slurm of one node on loopback, run tests/slurm against it, and stop it again.
 # Where that is not possible (no root, packages that cannot be installed) it says so and counts as skipped.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 python=${PYTHON:-.venv/bin/python}
 packages="slurmctld slurmd slurm-client munge slurmdbd mariadb-server"
 programs="slurmctld slurmd slurmdbd munged mariadbd mariadb-install-db sbatch srun sacct runuser"
@@ -45,9 +45,9 @@ if ! all_there; then
     fi
 fi
 
-trap 'scripts/slurm_down.sh "$dir"; rm -rf "$dir"' EXIT
+trap 'tests/slurm/slurm_down.sh "$dir"; rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
-if ! SLURM_TEST_PORT=$(free_port) scripts/slurm_up.sh "$dir"; then
+if ! SLURM_TEST_PORT=$(free_port) tests/slurm/slurm_up.sh "$dir"; then
     tail -n 5 "$dir"/log/*.log
     echo "failed: test-slurm could not bring up Slurm"
     exit 1

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from varrnn import fileio
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT, Records, load
 from varrnn.reproduction.artefact import RESULTS, experiment, names
@@ -25,7 +25,7 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     written = []
     for module in modules:
         if figures or any(hasattr(module, name) for name in ("table", "tables", "page")):
-            written += module.ARTEFACT.draw(records, results)
+            written += module.ARTEFACT.render(records, results)
     verdicts = judge_all(records)
     written += write_claims(verdicts, results)
     artefacts = {module.ARTEFACT.name: module for module in modules}
@@ -66,5 +66,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

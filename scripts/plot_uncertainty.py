@@ -1,4 +1,4 @@
-"""Draw what a finished run does not know: `python scripts/uncertainty.py RUN_DIR [--samples 30] [--text FILE]`.
+"""Draw what a finished run does not know: `python scripts/plot_uncertainty.py RUN_DIR [--samples 30] [--text FILE]`.
 
 Language models: a text as coloured words (HTML, PNG, PDF), uncertainty against the words read so far, the test text
 against the same words in random order and against words drawn uniformly, and calibration. Sentiment: predictive
@@ -16,21 +16,26 @@ import torch
 from varrnn import calibration, fileio, uncertainty
 from varrnn.analysis import uncertainty_plots as plots
 from varrnn.analysis import word_uncertainty as texts
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.config import compose, schema
 from varrnn.data import files
 from varrnn.data.corpus import UNK, split_lines
 from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks.language_model import CORPORA, LanguageModelTask
-from varrnn.tasks.regression import monte_carlo
+from varrnn.tasks.regression import mc_predictions
 from varrnn.tasks.sentiment import SentimentTask
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
 from varrnn.training.device import choose_device
 
 LEVELS = np.linspace(0.05, 0.95, 19)
-OF_TEXTS = {"words": 2000, "length": 100, "shown": 220, "text": None}  # what only a language model's pictures have
+LM_DEFAULTS = {
+    "words": 2000,
+    "length": 100,
+    "show_words": 220,
+    "text": None,
+}  # what only a language model's pictures have
 
 
 def main() -> None:
@@ -40,7 +45,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=30, help="stochastic passes (30)")
     parser.add_argument("--words", type=int, help="words of the test text that are measured (2000)")
     parser.add_argument("--length", type=int, help="words of a sequence in the position picture (100)")
-    parser.add_argument("--shown", type=int, help="words that are shown in colour (220)")
+    parser.add_argument("--show-words", type=int, help="words that are shown in colour (220)")
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
     options = parser.parse_intermixed_args()
@@ -51,7 +56,7 @@ def main() -> None:
     options.out = fileio.folder(options.out or options.run / "uncertainty")
     before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
     measure = language_model if isinstance(task, LanguageModelTask) else regression
-    numbers = json.dumps(run_summary.finite(measure(task, model, config, options)), indent=1)
+    numbers = json.dumps(run_summary.nan_to_null(measure(task, model, config, options)), indent=1)
     fileio.write_text(options.out / "numbers.json", f"{numbers}\n")
     print(numbers)
     written = (file for file in sorted(options.out.iterdir()) if file.stat().st_mtime_ns != before.get(file))
@@ -60,22 +65,27 @@ def main() -> None:
 
 def check(options: Any) -> None:
     """Before anything is loaded: numbers that leave nothing to draw."""
-    for name, least in (("samples", 1), ("words", 2), ("length", 2), ("shown", 2)):
+    for name, least in (("samples", 1), ("words", 2), ("length", 2), ("show_words", 2)):
         if getattr(options, name) is not None and getattr(options, name) < least:
-            raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
+            raise UserError(f"{flag(name)} {getattr(options, name)}: must be at least {least}")
     if any(override.startswith("mc.samples") for override in options.overrides):
         raise UserError("mc.samples=: the passes of these pictures are set with --samples")
     if options.text:
         read_own(options.text)
 
 
-def check_task(options: Any, config: schema.Config) -> None:
+def flag(name: str) -> str:
+    """`--show-words` for the attribute `show_words`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def check_task(options: Any, config: schema.RunConfig) -> None:
     """Reviews are no text to colour, and their pictures need a spread; a text gets the usual numbers of words."""
-    if isinstance(config.task, schema.LanguageModel):
-        for name, usual in OF_TEXTS.items():
+    if isinstance(config.task, schema.LanguageModelConfig):
+        for name, usual in LM_DEFAULTS.items():
             setattr(options, name, usual if getattr(options, name) is None else getattr(options, name))
         return
-    given = [f"--{name}" for name in OF_TEXTS if getattr(options, name) is not None]
+    given = [flag(name) for name in LM_DEFAULTS if getattr(options, name) is not None]
     if given:
         raise UserError(f"{', '.join(given)}: only for language models; leave out for task={config.task.name}")
     if options.samples < 2:
@@ -91,38 +101,42 @@ def read_own(file: Path) -> str:
         raise UserError(f"--text {error}") from error
 
 
-def load(folder: Path, config: schema.Config) -> tuple[Any, Any]:
+def load(folder: Path, config: schema.RunConfig) -> tuple[Any, Any]:
     """Task and model of a finished run, with the parameters behind its reported numbers."""
-    ended = run_summary.finished(folder)
+    summary = run_summary.finished(folder)
     if not config.model.drops:
         raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
     task = base.build(config, choose_device(config))
-    if task.sha256 != ended["data"]["sha256"]:
+    if task.sha256 != summary["data"]["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
     model = task.model(config)
-    training_run.load_reported(model, config, folder)
+    training_run.load_reported_weights(model, config, folder)
     return task, model.eval()
 
 
-def language_model(task: LanguageModelTask, model: Any, config: schema.Config, options: Any) -> dict[str, Any]:
+def language_model(task: LanguageModelTask, model: Any, config: schema.RunConfig, options: Any) -> dict[str, Any]:
     """The four pictures of a language model."""
 
     def read(text: torch.Tensor, samples: int = options.samples) -> texts.WordUncertainty:
         return texts.read_text(model, text, samples, config.seed, config.mc.word_dropout)
 
-    assert isinstance(config.task, schema.LanguageModel)
+    assert isinstance(config.task, schema.LanguageModelConfig)
     words = CORPORA[config.task.corpus](config.task).words
-    shown = own_text(options.text, words) if options.text else task.test[: options.shown].cpu()
+    shown = own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
     known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]
     title = f"{config.task.name}, {config.model.name}: {options.samples} samples"
     plots.words_html(spelled, known, options.out / "words.html", title)
     plots.words_picture(spelled, known, options.out / "words.png")
 
     text = task.test[: options.words]
-    strange = {"test text": text, "scrambled": texts.scrambled(text), "uniform words": texts.foreign(text, len(words))}
+    strange = {
+        "test text": text,
+        "scrambled": texts.shuffled(text),
+        "uniform words": texts.random_words(text, len(words)),
+    }
     measured = {name: read(one) for name, one in strange.items()}
     usual = measured["test text"]
-    scores = {name: told_apart(measured[name], usual) for name in ("scrambled", "uniform words")}
+    scores = {name: auroc_by_measure(measured[name], usual) for name in ("scrambled", "uniform words")}
     plots.domains_picture(measured, scores, options.out / "domains.png")
     plots.position_picture(by_position(task, read, options), options.out / "position.png")
     diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(usual)}
@@ -143,8 +157,8 @@ def own_text(file: Path, words: list[str]) -> torch.Tensor:
     return torch.tensor([ids.get(word, ids.get(UNK, 0)) for word in found])
 
 
-def told_apart(strange: texts.WordUncertainty, usual: texts.WordUncertainty) -> dict[str, float]:
-    return {name: texts.told_apart(getattr(strange, name), getattr(usual, name)) for name in texts.MEASURES}
+def auroc_by_measure(strange: texts.WordUncertainty, usual: texts.WordUncertainty) -> dict[str, float]:
+    return {name: texts.auroc(getattr(strange, name), getattr(usual, name)) for name in texts.MEASURES}
 
 
 def by_position(task: LanguageModelTask, read: Any, options: Any) -> dict[str, np.ndarray]:
@@ -159,10 +173,10 @@ def reliability(known: texts.WordUncertainty) -> calibration.Reliability:
     return calibration.Reliability(10).add_answers(known.confidence, known.correct)
 
 
-def regression(task: SentimentTask, model: Any, config: schema.Config, options: Any) -> dict[str, Any]:
+def regression(task: SentimentTask, model: Any, config: schema.RunConfig, options: Any) -> dict[str, Any]:
     """Deviation against error, and the share of ratings inside the predictive intervals."""
     stream = (config.seed, 0, task.test.number)
-    passes = monte_carlo(model, task.test.x, options.samples, stream, config.mc.word_dropout)
+    passes = mc_predictions(model, task.test.x, options.samples, stream, config.mc.word_dropout)
     drawn = passes * task.data.std + task.data.mean
     half = len(task.test.y) // 2  # the first half fits the noise, the second is shown
     precision = uncertainty.fit_precision(drawn[:, :half], task.test.y[:half])
@@ -184,5 +198,5 @@ def regression(task: SentimentTask, model: Any, config: schema.Config, options: 
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from varrnn.config.schema import RATES
+from varrnn.config.schema import DROP_RATES
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
@@ -23,21 +23,21 @@ def table(records: Records) -> Table:
         chosen = best_on_validation(records, run)
         for point, group in records.grid(run).items():
             mark = "**" if group == chosen else ""
-            cells = [f"{dict(point)[name]:g}" if name in dict(point) else DASH for name in RATES]
+            cells = [f"{dict(point)[name]:g}" if name in dict(point) else DASH for name in DROP_RATES]
             valid = f"{mark}{mean_sd(group, 'valid_ppl', 2)}{mark}"
             rows.append([VARIANTS[model].label, *cells, valid, mean_sd(group, "best_epoch", 0), seeds_cell(group)])
     return Table("small_grid", "Size small: the grid of dropout probabilities", COLUMNS, rows, NOTE)
 
 
-COLUMNS = ("Model", *RATES, "valid", "best epoch", "n")
+COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return table(records).write(folder)
 
 
 RUNS = tuple(run for points in small_grid().values() for run in points)
-ARTEFACT = Artefact("table_grid", "Size small: the grid of dropout probabilities", draw, runs=RUNS, seeds=(1,))
+ARTEFACT = Artefact("small_grid", "Size small: the grid of dropout probabilities", render, runs=RUNS, seeds=(1,))
 
 if __name__ == "__main__":
     main(ARTEFACT)

@@ -1,4 +1,4 @@
-"""scripts/missing_runs.py: the commands of all runs without a record, carried out or listed."""
+"""scripts/run_missing.py: the commands of all runs without a record, carried out or listed."""
 
 import itertools
 import runpy
@@ -12,14 +12,14 @@ from varrnn.errors import UserError
 
 
 def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
-    script = runpy.run_path(str(ROOT / "scripts" / "missing_runs.py"))
+    script = runpy.run_path(str(ROOT / "scripts" / "run_missing.py"))
     with pytest.raises(UserError, match=r"allowed are .*table1"):
         script["artefact"]("table2")
     monkeypatch.chdir(tmp_path)  # a relative runs_root= means a folder here, as for run.py itself
     started = []
     answers = iter([1, 0, 0])
     main = script["main"]
-    monkeypatch.setitem(main.__globals__, "carried_out", lambda *given: started.append(given) or next(answers))
+    monkeypatch.setitem(main.__globals__, "run_subprocess", lambda *given: started.append(given) or next(answers))
     words = ["x", "table1", "--records", str(tmp_path), "launcher=joblib"]
     monkeypatch.setattr(sys, "argv", words)
     assert main() == 1  # the command "failed"
@@ -38,8 +38,8 @@ def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("word", ["--lst", "-x", "2"])
 def test_words_that_nobody_knows_start_nothing(tmp_path, monkeypatch, word):
-    main = runpy.run_path(str(ROOT / "scripts" / "missing_runs.py"))["main"]
-    monkeypatch.setitem(main.__globals__, "carried_out", lambda *_: pytest.fail("started"))
+    main = runpy.run_path(str(ROOT / "scripts" / "run_missing.py"))["main"]
+    monkeypatch.setitem(main.__globals__, "run_subprocess", lambda *_: pytest.fail("started"))
     monkeypatch.setattr(sys, "argv", ["x", "table1", "--records", str(tmp_path), word, "--list"])
     with pytest.raises(UserError, match=f"^{word}: neither an option of this script"):
         main()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from varrnn import fileio
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.reproduction.readme import replace_section
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,22 +26,22 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="the file to write (results/DIFFERENCES.md)")
     options = parser.parse_args()
     old = options.page.read_text(encoding="utf-8")
-    new = replace_section(old, "differs", block(), options.page.name)
+    new = replace_section(old, "differs", differences_section(), options.page.name)
     if new == old:
         print(f"{options.page.name} is up to date")
     elif options.check:
-        sys.exit(f"error: {options.page.name}: its list is out of date; run python scripts/departures.py")
+        sys.exit(f"error: {options.page.name}: its list is out of date; run python scripts/differences.py")
     else:
         fileio.write_text(options.page, new)
         print(f"wrote {options.page.name}")
 
 
-def block() -> str:
+def differences_section() -> str:
     """One line for each departure, with the files that say it."""
     found: dict[str, list[str]] = {}
     for file in files():
         name = file.relative_to(ROOT).as_posix()
-        for text in departures(file.read_text(encoding="utf-8")):
+        for text in differences(file.read_text(encoding="utf-8")):
             found.setdefault(text, []).append(name)
     return "\n".join(f"- {text[:1].upper()}{text[1:]} ({where(names)})" for text, names in found.items())
 
@@ -51,7 +51,7 @@ def files() -> Iterator[Path]:
         yield from sorted(file for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".yaml"))
 
 
-def departures(source: str) -> Iterator[str]:
+def differences(source: str) -> Iterator[str]:
     """The text after each mark, up to the end of its comment, or of its paragraph in a docstring."""
     lines = source.splitlines()
     for number, line in enumerate(lines):
@@ -81,5 +81,5 @@ def where(names: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         main()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from varrnn.config.identity import Identity, identify
+from varrnn.config.identity import Identity, identity_of
 from varrnn.records.selection import lowest
-from varrnn.records.store import Group, Record, Records, grouped
+from varrnn.records.store import Group, Record, Records, group_by_seed
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.runs import WEIGHT_DECAYS, Run, grid_point, no_recurrent, sentiment
-from varrnn.reproduction.statistics import final, mean_of, over_seeds, shared_epochs
+from varrnn.reproduction.statistics import final_mean, per_seed, seed_mean, shared_epochs
 from varrnn.reproduction.tables import DASH, Table, seeds_cell
 
 CURVE = ("lowest (epoch)", "epochs", "n")
@@ -61,7 +61,7 @@ def setting_of(run: Identity) -> Setting:
 
 def planned() -> set[tuple[str, str, Setting]]:
     """Model, cell and setting of every run of the grid."""
-    found = map(identify, grid())
+    found = map(identity_of, grid())
     return {(run.choices["model"], run.choices["cell"], setting_of(run)) for run in found}
 
 
@@ -77,13 +77,13 @@ def groups(records: Records) -> dict[tuple[str, str], dict[Setting, Group]]:
         if usual and record.options.get("task.hold_out"):
             kind = (record.choices["model"], record.choices["cell"])
             found.setdefault(kind, {}).setdefault(setting_of(record.identity), []).append(record)
-    made = {kind: {key: grouped(points[key]) for key in sorted(points)} for kind, points in sorted(found.items())}
+    made = {kind: {key: group_by_seed(points[key]) for key in sorted(points)} for kind, points in sorted(found.items())}
     return {kind: {key: group for key, group in points.items() if group.records} for kind, points in made.items()}
 
 
 def scores(group: Group) -> dict[int, float]:
     """Seed -> the error at the end of the first 20 epochs."""
-    each = {record.seed: over_seeds(Group((record,)), final, column(record), LATE) for record in group.records}
+    each = {record.seed: per_seed(Group((record,)), final_mean, column(record), LATE) for record in group.records}
     return {seed: values[0] for seed, values in each.items() if values}
 
 
@@ -99,7 +99,7 @@ def table(records: Records) -> Table:
             curve = group.curve(measured)
             reached = f"{curve.mean.min():.4f} ({curve.epochs[curve.mean.argmin()]})" if len(curve.epochs) else DASH
             masks, rates = setting
-            shared = f"{mean_of(group, final, measured, at):.4f}"
+            shared = f"{seed_mean(group, final_mean, measured, at):.4f}"
             error = float(np.mean([*scores(group).values()] or [np.inf]))
             cells = [VARIANTS[model].label, cell, *(f"{value:g}" for value in rates), masks]
             ends = [f"{mark}{error:.4f}{mark}", reached, str(group.epochs), seeds_cell(group), shared]
@@ -107,14 +107,14 @@ def table(records: Records) -> Table:
     return Table("selection", "Sentiment analysis: choosing dropout and weight decay", COLUMNS, rows, NOTE)
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     return table(records).write(folder)
 
 
 ARTEFACT = Artefact(
-    "table_selection",
+    "selection",
     "Sentiment analysis: choosing dropout and weight decay",
-    draw,
+    render,
     runs=(*grid(), *beside()),
     seeds=(1,),
 )

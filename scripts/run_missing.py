@@ -1,4 +1,4 @@
-"""Start every run of a table or figure that has no record yet: python scripts/missing_runs.py table1 launcher=joblib
+"""Start every run of a table or figure that has no record yet: python scripts/run_missing.py table1 launcher=joblib
 
 A record of fewer epochs than the run should have does not count: such a run goes on from its folder. Runs that differ
 in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the same command can
@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from varrnn.cli.errors import one_line_errors
+from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT, load
 from varrnn.reproduction.artefact import Artefact, experiment, names, unique
 from varrnn.reproduction.runs import commands
-from varrnn.training.signals import carried_out
+from varrnn.training.signals import run_subprocess
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
         line = " ".join([command, *map(shlex.quote, passed_on)])
         print(line, flush=True)
         words = [sys.executable, str(ROOT / "run.py"), *shlex.split(line)[2:]]
-        if not options.list and carried_out(words, Path.cwd()):  # here, so that runs_root=x is ours
+        if not options.list and run_subprocess(words, Path.cwd()):  # here, so that runs_root=x is ours
             failed.append(line)
     for line in failed:
         print(f"failed or stopped: {line}", file=sys.stderr)
@@ -65,5 +65,5 @@ def missing(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with user_errors():
         sys.exit(main())
