@@ -216,11 +216,11 @@ class StopAt:
         self.clock = Clock()
 
     @property
-    def asked(self) -> str | None:
+    def signum(self) -> str | None:
         self.left -= 1
         return "stop" if self.left < 0 else None
 
-    def leave(self, words: str) -> None:
+    def stop(self, words: str) -> None:
         raise KeyboardInterrupt(words)
 
 
