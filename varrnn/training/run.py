@@ -186,7 +186,7 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
     last = task.final_metrics(model)
     best = last
     if progress.best_epoch not in (0, progress.epoch - 1):
-        load_best(model, folder)
+        load_parameters(model, config, folder / BEST, progress.best_epoch)
         best = task.final_metrics(model)
     reported = best if config.train.early_stopping else last
     metrics = dict(reported)
@@ -203,17 +203,26 @@ def final_metrics(task: Task, model: SequenceModel, config: Config, folder: Path
     }
 
 
-def load_best(model: SequenceModel, folder: Path) -> None:
-    """The parameters of the epoch with the best validation value."""
-    checkpoint.into(model, checkpoint.load(folder / BEST), folder / BEST)
+def load_parameters(model: SequenceModel, config: Config, file: Path, epoch: int | None) -> None:
+    """Put the parameters in checkpoint.pt or best.pt into the model; rejected if of another run or another epoch."""
+    saved = checkpoint.load(file)
+    checkpoint.check_identity(file, saved, compose.of_a_folder(config))
+    with checkpoint.readable(file):
+        found = saved["epoch"] if file.name == BEST else saved["progress"]["epoch"] - 1
+    if epoch is not None and found != epoch:
+        raise UserError(
+            f"{file}: holds epoch {found}, the numbers of this run are of epoch {epoch}; {checkpoint.AGAIN}"
+        )
+    checkpoint.into(model, saved, file)
 
 
 def load_reported(model: SequenceModel, config: Config, folder: Path) -> None:
     """The parameters behind the reported numbers of a finished run."""
+    summary = run_summary.finished(folder)
     if config.train.early_stopping:
-        load_best(model, folder)
+        load_parameters(model, config, folder / BEST, summary["metrics"].get("best_epoch"))
     else:
-        checkpoint.into(model, checkpoint.load(folder / CHECKPOINT), folder / CHECKPOINT)
+        load_parameters(model, config, folder / CHECKPOINT, summary["history"]["epoch"][-1])
 
 
 def mc_done(summary: dict[str, Any], config: Config) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.config import schema
+from varrnn.config import compose, schema
 from varrnn.errors import UserError
 from varrnn.tasks.base import Step, Task
 from varrnn.tasks.model import SequenceModel
@@ -82,7 +82,7 @@ class Trainer:
     def finished(self) -> bool:
         """Is there nothing left to train?"""
         now, patience = self.progress, self.config.train.patience
-        waited = now.epoch - 1 - now.best_epoch
+        waited = now.epoch - 1 - now.best_epoch if now.best_epoch else 0
         out_of_patience = patience > 0 and self.task.score is not None and waited >= patience
         return now.epoch > self.config.optim.epochs or out_of_patience
 
@@ -178,14 +178,19 @@ class Trainer:
         now, score = self.progress, self.task.score
         if score is not None and measured[score] < now.best_score:
             now.best_epoch, now.best_score = now.epoch, measured[score]
-            checkpoint.save({"epoch": now.epoch, "model": self.model.state_dict()}, self.folder / BEST)
 
     def save(self) -> None:
-        """Everything that the next start needs; the log is rewritten from the same history."""
+        """Everything that the next start needs; the log is rewritten from the same history.
+
+        best.pt is a copy of the parameters in checkpoint.pt after the best epoch, and is written second: `restore`
+        repeats the copy if the process died between the two.
+        """
         now = self.progress
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
         state |= {"progress": vars(now), "place": run_summary.place(self.device), "data": self.task.sha256}
-        checkpoint.save(state, self.folder / CHECKPOINT)
+        checkpoint.save(state | {"identity": compose.of_a_folder(self.config)}, self.folder / CHECKPOINT)
+        if self._is_best():
+            self._save_best()
         names = list(now.history)
         rows = [",".join(names)]
         rows += [
@@ -193,12 +198,22 @@ class Trainer:
         ]
         checkpoint.write_text(self.folder / "log.csv", "\n".join(rows) + "\n")
 
+    def _is_best(self) -> bool:
+        """Are the current parameters those of the best epoch?"""
+        now = self.progress
+        return now.update == 0 and now.best_epoch == now.epoch - 1 > 0
+
+    def _save_best(self) -> None:
+        state = {"epoch": self.progress.best_epoch, "model": self.model.state_dict()}
+        checkpoint.save(state | {"identity": compose.of_a_folder(self.config)}, self.folder / BEST)
+
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         file = self.folder / CHECKPOINT
         if not file.is_file():
             return
         saved = checkpoint.load(file)
+        checkpoint.check_identity(file, saved, compose.of_a_folder(self.config))
         with checkpoint.readable(file):
             data, place, progress = saved["data"], saved["place"], checkpoint.moved(saved["progress"], self.device)
         if data != self.task.sha256:
@@ -208,9 +223,6 @@ class Trainer:
             self.optimiser.load_state_dict(saved["optimiser"])
             self.progress.__dict__.update(progress)
         now, asked = self.progress, self.config.optim.epochs
-        if now.best_epoch and not (self.folder / BEST).is_file():
-            now.best_epoch, now.best_score = 0, math.inf
-            self.bar.line(f"warning: {self.folder / BEST} is missing; the best epoch is looked for from here on")
         now.places = now.places or [place]  # early versions kept the last one only
         here = run_summary.place(self.device)
         if here != place:
@@ -223,8 +235,30 @@ class Trainer:
                 f"{self.folder}: optim.epochs={asked}, but it is in epoch {now.epoch} already; ask for more, or choose "
                 "run_dir="
             )
+        self._restore_best()
         if not self.finished():
             self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
+
+    def _restore_best(self) -> None:
+        """Make best.pt agree with checkpoint.pt, or say that the best epoch is lost."""
+        now, file = self.progress, self.folder / BEST
+        if not now.best_epoch:
+            return
+        problem = "is missing"
+        if file.is_file():
+            saved = checkpoint.load(file)
+            checkpoint.check_identity(file, saved, compose.of_a_folder(self.config))
+            with checkpoint.readable(file):
+                problem = f"holds epoch {saved['epoch']}, but epoch {now.best_epoch} is the best in {CHECKPOINT}"
+                if saved["epoch"] == now.best_epoch:
+                    return
+        if self._is_best():
+            self._save_best()
+        elif self.finished():
+            raise UserError(f"{file}: {problem}; {checkpoint.AGAIN}")
+        else:
+            now.best_epoch, now.best_score = 0, math.inf
+            self.bar.line(f"warning: {file} {problem}; the best epoch is looked for from here on")
 
     def _start_bar(self) -> None:
         words = sum(self.task.words(update) for update in range(self.task.updates))
