@@ -60,6 +60,9 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         saved = compose.load_run(folder)
         checkpoint.refuse_changes(folder, compose.of_a_folder(saved), compose.of_a_folder(config))
     ended, goes_on = run_summary.read(folder), False
+    if ended is not None:
+        told = {"identity": compose.identity(ended["config"])}
+        checkpoint.check_identity(folder / SUMMARY_FILE, told, compose.of_a_folder(config))
     if run_summary.is_finished(ended):
         asked = config.optim.epochs
         config, goes_on = horizon(config, ended)

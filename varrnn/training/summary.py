@@ -19,10 +19,33 @@ from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.kernels import native
 from varrnn.records import schema as record_schema
-from varrnn.records.schema import FINISHED, SUMMARY_FILE
+from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.training import checkpoint
 from varrnn.version import SCHEMA, __version__
 
+
+def _of_data(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("name", "sha256"))
+
+
+def _of_mc(value: Any) -> bool:
+    whole = isinstance(value, dict) and record_schema.whole(value.get("samples"))
+    return whole and isinstance(value.get("word_dropout"), bool)
+
+
+STATED = {  # what a run reads of its own summary, besides what a record must have
+    "status": record_schema.Entry(
+        lambda value: value in (FINISHED, UNSTABLE, GOING_ON), f"{FINISHED}, {UNSTABLE} or {GOING_ON!r}"
+    ),
+    "data": record_schema.Entry(_of_data, "the name and sha256 of the data"),
+}
+STATED_IF_THERE = {
+    "mc": record_schema.Entry(_of_mc, "samples (a whole number) and word_dropout (true or false)"),
+    "commits": record_schema.Entry(
+        lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value), "a list of commits"
+    ),
+    "duration": record_schema.NUMBERS,
+}
 COMPUTES = ("varrnn", "configs", "run.py")
 
 
@@ -35,11 +58,23 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    fault = record_schema.fault(found, record_schema.RUN) if isinstance(found, dict) else "no JSON object"
-    if fault or not found.get("data") or HORIZON not in leaves(found["config"]):
-        why = f" ({fault})" if fault else ""
-        raise UserError(f"{file}: not the summary of a run{why}; remove it and start the same command again")
-    return found
+    fault = problem(found) if isinstance(found, dict) else "no JSON object"
+    if fault:
+        raise UserError(f"{file}: not the summary of a run ({fault}); remove it and start the same command again")
+    return {"commits": [str(found.get("commit"))], "duration": {}, **found}  # early versions had one commit only
+
+
+def problem(found: dict[str, Any]) -> str:
+    """What is wrong with a summary that is valid JSON, e.g. one edited by hand; "" if nothing is."""
+    fault = record_schema.fault(found, record_schema.RUN | STATED, record_schema.OPTIONAL | STATED_IF_THERE)
+    if fault:
+        return fault
+    epochs, trained = leaves(found["config"]).get(HORIZON), found["history"]["epoch"]
+    if not record_schema.whole(epochs):
+        return f"config.{HORIZON} is {epochs!r}, it should be a whole number"
+    if trained != list(range(1, len(trained) + 1)) or (found["status"] == FINISHED and not trained):
+        return "history.epoch does not count from 1 to the last epoch"
+    return ""
 
 
 def is_finished(summary: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from varrnn import rng
 from varrnn.config import compose, schema
 from varrnn.errors import UserError
+from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task
 from varrnn.tasks.model import SequenceModel
 from varrnn.training import checkpoint, optim
@@ -49,6 +50,44 @@ class Progress:
         rows = len(self.history["epoch"])
         for name in dict.fromkeys([*self.history, *row]):  # in the order in which columns appeared
             self.history.setdefault(name, [None] * rows).append(row.get(name))
+
+
+def progress_problem(saved: Any, updates: int, state_shape: tuple[int, ...]) -> str:
+    """What is wrong with the progress in a checkpoint that can be loaded, e.g. one edited by hand; "" if nothing is.
+
+    `updates` is the number of updates of an epoch, `state_shape` the shape (layers, batch, units) of a carried state.
+    """
+    if not isinstance(saved, dict):
+        return f"progress is a {type(saved).__name__}"
+    filled = vars(Progress()) | saved  # fields that are newer than the checkpoint keep their defaults
+    for name in ("epoch", "update", "best_epoch", "words"):
+        if type(filled[name]) is not int:
+            return f"progress.{name} is {filled[name]!r}, not an integer"
+    for name in ("best_score", "epoch_seconds", "train_seconds", "total_seconds"):
+        value = filled[name]
+        if type(value) not in (int, float) or math.isnan(value) or (value < 0 and name != "best_score"):
+            return f"progress.{name} is {value!r}, not a number of its kind"
+    for name, kind in (("commits", str), ("places", str), ("batches", float)):
+        if not isinstance(filled[name], list) or not all(isinstance(entry, kind) for entry in filled[name]):
+            return f"progress.{name} is not a list of {kind.__name__}"
+    epoch, update, history = filled["epoch"], filled["update"], filled["history"]
+    ranges = {"epoch": (1, math.inf), "update": (0, updates - 1), "best_epoch": (0, epoch - 1), "words": (0, math.inf)}
+    for name, (least, most) in ranges.items():
+        if not least <= filled[name] <= most:
+            return f"progress.{name} is {filled[name]}, it should be from {least} to {most}"
+    counted = history["epoch"] if record_schema.columns(history) else None
+    if counted is None or len(counted) != epoch - 1 or counted != list(range(1, epoch)):
+        return f"progress.history does not have the {epoch - 1} epochs before epoch {epoch}"
+    for name in ("words", "train_seconds", "total_seconds"):
+        if epoch > 1 and not filled[name]:
+            return f"progress.{name} is 0 in epoch {epoch}"
+    state, looked_at = filled["state"], filled["looked_at"]
+    if (update > 0) != isinstance(looked_at, Tensor) or (update and looked_at.shape != (updates, 2)):
+        return f"progress.looked_at does not fit update {update} of {updates}"
+    parts = state if isinstance(state, tuple) else () if state is None else (state,)
+    if any(not isinstance(part, Tensor) or part.shape != state_shape or not part.is_floating_point() for part in parts):
+        return f"progress.state is not of the shape {state_shape}"
+    return ""
 
 
 class Trainer:
@@ -216,6 +255,7 @@ class Trainer:
         checkpoint.check_identity(file, saved, compose.of_a_folder(self.config))
         with checkpoint.readable(file):
             data, place, progress = saved["data"], saved["place"], checkpoint.moved(saved["progress"], self.device)
+            self._check_progress(progress)
         if data != self.task.sha256:
             raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
         checkpoint.into(self.model, saved, file)
@@ -238,6 +278,12 @@ class Trainer:
         self._restore_best()
         if not self.finished():
             self.bar.line(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
+
+    def _check_progress(self, progress: Any) -> None:
+        size = self.config.size
+        problem = progress_problem(progress, self.task.updates, (size.layers, self.config.task.batch_size, size.units))
+        if problem:
+            raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.AGAIN}")
 
     def _restore_best(self) -> None:
         """Make best.pt agree with checkpoint.pt, or say that the best epoch is lost."""
