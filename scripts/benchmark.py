@@ -8,7 +8,6 @@ round, so that a busy machine disturbs them little. Compare within one table onl
 
 import argparse
 import datetime
-import json
 import re
 import statistics
 import time
@@ -26,6 +25,7 @@ from varrnn.benchmark.chart import LABELS, bars
 from varrnn.cli.errors import one_line_errors
 from varrnn.errors import UserError
 from varrnn.kernels import native
+from varrnn.records import integrity
 from varrnn.records.store import RECORDS
 from varrnn.reporting.style import RC
 from varrnn.training import allocator
@@ -216,7 +216,7 @@ def main() -> None:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
     if file:
-        fileio.write_text(file, json.dumps(record, indent=1) + "\n")
+        integrity.write(file, record)
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))

@@ -1,14 +1,17 @@
 """Records: matched to the runs that artefacts need; commands that ask for the missing ones; statistics of curves."""
 
+import json
+
 import numpy as np
 import pytest
 import synthetic_records as synthetic
 
 from varrnn.config.identity import identify
 from varrnn.errors import UserError
-from varrnn.records.store import load
+from varrnn.records import paths as record_paths
+from varrnn.records.store import load, read
 from varrnn.reproduction.claims import CLAIMS
-from varrnn.reproduction.runs import command, commands, language_model
+from varrnn.reproduction.runs import command, commands, language_model, sentiment
 from varrnn.reproduction.statistics import bump, final, gap, kendall, median_filter, pooled_sd, roughness, spearman
 from varrnn.sweeps import ranking
 
@@ -180,3 +183,49 @@ def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str)
 def test_a_damaged_ensemble_or_benchmark_is_named(tmp_path, content: dict, message: str) -> None:
     with pytest.raises(UserError, match=rf"0\.json: {message}"):
         load(synthetic.save([content], tmp_path))
+
+
+def edited(folder, path: str, **change) -> None:
+    """Change a record's file as an editor would."""
+    content = json.loads((folder / path).read_text())
+    (folder / path).write_text(json.dumps(content | change))
+
+
+def test_an_edited_record_is_rejected_by_every_reader(tmp_path) -> None:
+    content = synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)
+    synthetic.save([content, synthetic.ensemble("small", "naive", 3, 90.0), synthetic.benchmark()], tmp_path)
+    assert load(tmp_path).runs[0].metric("test_ppl") == 95.0
+    for path in ("run/0.json", "ensemble/1.json", "benchmark/2.json"):
+        before = (tmp_path / path).read_text()
+        edited(tmp_path, path, metrics={**content["metrics"], "test_ppl": 80.0})
+        for reader in (load, record_paths.tidy):
+            with pytest.raises(UserError, match=rf"{path}: edited after it was published .*publish the run again"):
+                reader(tmp_path)
+        (tmp_path / path).write_text(before)
+    edited(tmp_path, "run/0.json", seed=2)
+    with pytest.raises(UserError, match="edited after it was published"):
+        read(tmp_path / "run/0.json")
+
+
+@pytest.mark.parametrize("task", ["ptb", "cornell"])
+def test_a_record_of_a_known_corpus_with_another_data_hash_is_rejected(tmp_path, task: str) -> None:
+    """Also if its digest was computed again."""
+    run = language_model("small", "naive") if task == "ptb" else sentiment("naive")
+    content = synthetic.record(run, 1, {"test_ppl": 95.0})
+    synthetic.save([content], tmp_path)
+    assert load(tmp_path).runs
+    for data in ({"name": task, "sha256": "0" * 64}, {"name": "other", "sha256": "0" * 64}, None):
+        synthetic.save([content | {"data": data}], tmp_path)
+        with pytest.raises(UserError, match=rf"0\.json: data hash of {task} is"):
+            load(tmp_path)
+
+
+def test_a_record_without_a_digest_is_named_and_tidying_adds_it(tmp_path) -> None:
+    synthetic.save([synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)], tmp_path)
+    content = json.loads((tmp_path / "run/0.json").read_text())
+    del content["digest"]
+    (tmp_path / "run/0.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"0\.json: no digest in this record; .*--tidy"):
+        load(tmp_path)
+    record_paths.tidy(tmp_path)
+    assert load(tmp_path).runs[0].content["digest"]

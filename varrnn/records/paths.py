@@ -14,8 +14,9 @@ from varrnn.config.compose import NOT_COMPOSED, relative_dir
 from varrnn.config.identity import NO_PART_OF_A_RUN, SENTIMENT, identify
 from varrnn.config.schema import HORIZON
 from varrnn.errors import UserError
+from varrnn.records import integrity
 from varrnn.records.schema import FINISHED
-from varrnn.records.store import MOVING, RECORDS, Record, load, read
+from varrnn.records.store import MOVING, RECORDS, Record, json_files, load, read, read_json
 
 TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
 
@@ -81,8 +82,20 @@ def first_difference(old: Record, new: Record) -> str:
     return ""
 
 
+def add_digests(folder: Path) -> None:
+    """Give every record that has no digest the one of its content."""
+    for path in json_files(folder):
+        content = read_json(path)
+        if integrity.DIGEST not in content:
+            integrity.write(path, content)
+
+
 def tidy(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
-    """Move every record of a run to its place; returns (from, to) of those that were elsewhere."""
+    """Move every record of a run to its place; returns (from, to) of those that were elsewhere.
+
+    A record of an early version, which has no digest, gets one; one that was edited is rejected as everywhere.
+    """
+    add_digests(folder)
     moves = [(record.path, folder / place(record)) for record in load(folder).runs]
     wanted: dict[Path, Path] = {}
     for old, new in moves:
