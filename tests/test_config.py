@@ -6,6 +6,7 @@ import re
 import pytest
 import small_runs
 
+from varrnn.cli import help as cli_help
 from varrnn.cli.errors import explain, sentences
 from varrnn.config import compose, schema
 from varrnn.errors import UserError
@@ -232,3 +233,27 @@ def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
     assert schema.Sentiment(name="mine", reviews="csv").own_files
     assert not schema.LanguageModel(name="text", corpus="ptb").own_files
     assert not schema.Sentiment(name="reviews", reviews="cornell").own_files
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "told"),
+    [
+        ("variational_untied", ["model.p_U=0.1"], ["model.p_U=0.1 also sets model.p_E=0.1"]),
+        ("variational_tied", ["model.p_W=0.1"], ["model.p_W=0.1 also sets model.p_y=0.1"]),
+        ("variational_untied", ["model.p_U=0.1,0.2", "seed=1,2"], ["model.p_U=0.1,0.2 also sets model.p_E=0.1,0.2"]),
+        ("variational_untied", ["model.p_U=0.1", "model.p_E=0.3"], []),
+        ("variational_untied", ["model.p_E=0.3", "optim.lr=0.1"], []),
+        ("none", ["model.p_U=0.1"], []),
+    ],
+)
+def test_an_override_that_moves_another_rate_is_said(model, given, told):
+    composed = compose.composed([f"model={model}", *(word.split(",")[0] for word in given)])
+    found = compose.moved_rates(composed, given)
+    assert len(found) == len(told) and all(line.startswith(start) for line, start in zip(found, told))
+    assert all(f"model={model} ties to it" in line for line in found)
+
+
+def test_the_help_names_the_rates_that_move_together():
+    shown = cli_help.text()
+    assert re.search(r"model\.p_U=\S+ .*variants tie model\.p_E to it", shown)
+    assert re.search(r"model\.p_W=\S+ .*variants tie model\.p_y to it", shown)

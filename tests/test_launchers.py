@@ -32,6 +32,7 @@ def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
     swept = ("model.p_U=0.1,0.3", "task.batch_size=4,400", "mc.samples=0")
     done = python("run.py", "-m", *TINY, *swept, f"launcher={launcher}", "threads=0", folder=tmp_path)
     assert done.returncode == 1
+    assert done.stdout.count("note: model.p_U=0.1,0.3 also sets model.p_E=0.1,0.3") == 1
     assert [one["config"]["model"]["p_U"] for one in summaries(tmp_path)] == [0.1, 0.3]
     listed = done.stderr.split("2 of the sweep's runs failed")[1]
     assert listed.count("too few for task.batch_size=400") == 2 and listed.count("again: python run.py task=text") == 2

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from varrnn.cli.errors import sentences
-from varrnn.config.compose import CONFIGS, compose, leaves
+from varrnn.config.compose import CONFIGS, compose, composed, leaves, tied_rates
 from varrnn.config.schema import RATES
 from varrnn.sweeps.failures import spell
 
@@ -53,6 +53,8 @@ def text(all_keys: bool = False) -> str:
         "",
     ]
     told, defaults = sentences(), leaves(compose([]))
+    for key, source in tied_rates(composed([])).items():
+        told[source] += f"; variants tie {key} to it: it moves too unless it is given"
     for key in told if all_keys else KEYS:
         default = f"={spell(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {told[key]}")

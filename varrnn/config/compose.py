@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -58,6 +59,25 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     """Hydra's part of it."""
     with _hydra():
         return hydra.compose("config", list(overrides))
+
+
+def tied_rates(composed: DictConfig) -> dict[str, str]:
+    """`{"model.p_E": "model.p_U"}`: the drop probabilities that follow another one (`p_E: ${.p_U}` in the YAML)."""
+    values = OmegaConf.to_container(composed.model, resolve=False)
+    assert isinstance(values, dict)
+    found = {name: re.fullmatch(r"\$\{(?:\.|model\.)(\w+)\}", str(values[name])) for name in schema.RATES}
+    return {f"model.{name}": f"model.{tie[1]}" for name, tie in found.items() if tie}
+
+
+def moved_rates(composed: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """One line for every override that also moves a drop probability which it does not name."""
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
+    return [
+        f"{source}={given[source]} also sets {key}={given[source]}, which model={composed.model.name} ties to it; "
+        f"give {key}= as well to choose it"
+        for key, source in tied_rates(composed).items()
+        if source in given
+    ]
 
 
 def to_config(composed: DictConfig, chosen: Mapping[str, str] | None = None) -> Config:

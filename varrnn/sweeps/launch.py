@@ -59,6 +59,7 @@ class Sweep(Callback):
             raise UserError(f"run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
         if wrong := one_run(config) or unfit(config):
             raise UserError(wrong)
+        print("".join(f"note: {line}\n" for line in compose.moved_rates(config, config.hydra.overrides.task)), end="")
         left = [folder / STOP, *folder.glob("failed_*.json")]  # by an earlier sweep, where hydra.sweep.dir is given
         for file in left:
             file.unlink(missing_ok=True)
@@ -111,7 +112,9 @@ def run(composed: DictConfig) -> None:
     if hydra.mode == RunMode.MULTIRUN:
         job(composed)
     else:
-        training_run.run(compose.to_config(composed, hydra.runtime.choices))
+        config = compose.to_config(composed, hydra.runtime.choices)
+        print("".join(f"note: {line}\n" for line in compose.moved_rates(composed, hydra.overrides.task)), end="")
+        training_run.run(config)
 
 
 def job(composed: DictConfig) -> None:
