@@ -33,6 +33,49 @@ def test_options_may_stand_anywhere():
     assert argv.options_first(["a=1", "-cd"]) == ["-cd", "a=1"]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--epochs 3", r"--epochs: write optim\.epochs=3;"),
+        ("--epochs=3 seed=2", r"--epochs=3: write optim\.epochs=3;"),
+        ("seed=2 --batch-size 5", r"--batch-size: write task\.batch_size=5;"),
+        ("--lr", r"--lr: write optim\.lr=VALUE;"),
+        ("--resume", "--resume: not needed, the same command resumes"),
+        ("--frobnicate 3", "--frobnicate: there is no such option; write KEY=VALUE"),
+        ("-x", "-x: there is no such option"),
+    ],
+)
+def test_flags_of_other_programs_are_answered_with_ours(monkeypatch, words, told):
+    monkeypatch.setattr(sys, "argv", ["run.py", *words.split()])
+    with pytest.raises(UserError, match=rf"^{told}"):
+        argv.prepare()
+
+
+@pytest.mark.parametrize("words", ["-m seed=1,2", "--multirun seed=1", "--cfg job", "-cd mine", "--info config", "--h"])
+def test_options_of_hydra_pass(monkeypatch, words):
+    monkeypatch.setattr(sys, "argv", ["run.py", *words.split()])
+    argv.prepare()
+    assert sorted(sys.argv[1:]) == sorted(words.split())
+
+
+@pytest.mark.parametrize("value", ["/tmp/für mich/a.txt", "runs/model.p_U=0.3,model.p_W=0.4/seed_1", "it's=ü"])
+def test_paths_that_hydra_needs_quotes_for_are_quoted(monkeypatch, value):
+    monkeypatch.setattr(sys, "argv", ["run.py", "task=text", f"run_dir={value}"])
+    argv.prepare()
+    assert compose.compose(sys.argv[1:]).run_dir == value
+    assert argv.quote_path("task.train=ü,ö", sweep=True) == "task.train='ü','ö'"
+    for plain in ("run_dir=runs/a", "run_dir='ü'", "seed=ü", "run_dir=a b"):
+        assert argv.quote_path(plain) == plain
+
+
+def test_a_network_that_cannot_fit_is_rejected_before_it_is_built(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = time.monotonic()
+    with pytest.raises(UserError, match=r"size\.layers=1000000000, .* need about [\d,]+ GB, cpu has \d+ GB; lower one"):
+        make_run("mc.samples=0", "size.layers=1000000000")
+    assert time.monotonic() - before < 60
+
+
 def test_version_and_a_value_without_a_key():
     done = python("run.py", "--version")
     assert (done.returncode, done.stdout) == (0, f"varrnn {__version__}\n")

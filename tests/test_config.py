@@ -151,6 +151,8 @@ def test_a_saved_config_comes_back(tmp_path):
         ("optim.epochs=many", "optim.epochs"),
         ("cell=lstn", "allowed are lstm, gru, rnn"),
         ("model.p_U=1.0", "at least 0 and below 1"),
+        ("run_dir=", "run_dir=: empty; give a folder"),
+        ("runs_root=' '", "runs_root= : empty; give a folder"),
         ("optim.lr=0", "optim.lr=0.0: must be above 0"),
         ("size.units=0", "size.units=0: must be at least 1"),
         ("size.init=-1", "size.init=-1.0: must be at least 0"),

@@ -52,6 +52,9 @@ def check(config: Config) -> None:
             raise UserError(
                 f"{key}={values[key]}: allowed are {', '.join(allowed)}{nearest(str(values[key]), allowed)}"
             )
+    for key in ("run_dir", "runs_root"):
+        if values[key] is not None and not values[key].strip():
+            raise UserError(f"{key}={values[key]}: empty; give a folder, or leave {key}= out")
     check_numbers(values)
     for name in sorted(RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
         if not 0 <= values[f"model.{name}"] < 1:

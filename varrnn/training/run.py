@@ -54,6 +54,7 @@ def note(folder: Path, error: Exception) -> None:
 def _run(config: Config, folder: Path) -> dict[str, Any]:
     run_summary.code()  # asked now: see results.commit
     place = device.choose_device(config)
+    device.check_memory(config, place)
     run_summary.forget_peak_memory(place)
     begun = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if begun and (folder / "config.yaml").is_file():
