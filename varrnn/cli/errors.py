@@ -15,7 +15,6 @@ from yaml import YAMLError
 from varrnn.config.compose import CONFIGS, NOT_COMPOSED, compose
 from varrnn.config.schema import TASKS, Config
 from varrnn.config.validation import nearest
-from varrnn.training.device import out_of_memory
 from varrnn.training.signals import Stopped
 
 USERS_MISTAKES = (*NOT_COMPOSED, YAMLError, OSError)
@@ -38,6 +37,8 @@ def one_line_errors() -> Iterator[None]:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
     except RuntimeError as error:
+        from varrnn.training.device import out_of_memory  # here, not above: most answers do not need torch
+
         if not out_of_memory(error):
             raise
         said = next(iter(str(error).splitlines()), "")

@@ -13,10 +13,10 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from varrnn import fileio
 from varrnn.config import compose
-from varrnn.config.schema import Config
+from varrnn.config.schema import OTHER_FOLDER, Config
 from varrnn.errors import UserError
-from varrnn.training import checkpoint
 
 LAST_LINES = 5
 BEFORE_A_QUOTE = r"(\\*)('|$)"
@@ -43,8 +43,7 @@ def failed(error: Exception, config: Config | None, overrides: Sequence[str]) ->
     folder, text = compose.run_dir(config), str(error) or type(error).__name__
     if not isinstance(error, UserError):
         text = traceback.format_exc()
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(folder / "error.txt", text)
+        fileio.write_text(folder / "error.txt", text, OTHER_FOLDER)
     return Failure(str(folder), text.splitlines()[-LAST_LINES:], command(config))
 
 

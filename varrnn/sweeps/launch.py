@@ -1,6 +1,7 @@
 """The runs of a sweep: each gets its share of the machine, and a failing one does not take the others along.
 
 Hydra's launchers start the jobs, in one process, in several, or through Slurm; here is only what a job does inside one.
+torch is imported when a run starts: a mistake on the command line is answered without it.
 """
 
 import fcntl
@@ -17,20 +18,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
+from varrnn import fileio
 from varrnn.cli.errors import USERS_MISTAKES, explain
 from varrnn.config import compose
-from varrnn.config.schema import Config
+from varrnn.config.schema import OTHER_FOLDER, Config
 from varrnn.errors import UserError
 from varrnn.sweeps import failures
 from varrnn.sweeps.plan import one_run, points, unfit
-from varrnn.training import checkpoint
-from varrnn.training import run as training_run
 from varrnn.training.signals import Stopped
 
 STOP = "stopped"  # a file in the sweep's folder
@@ -98,6 +97,8 @@ def side_by_side(device: str) -> int:
 
 def usable_gpus(device: str) -> int:
     """How many GPUs there are to choose from; those of a driver that torch cannot use are counted by CUDA too."""
+    import torch
+
     return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
 
 
@@ -114,6 +115,8 @@ def run(composed: DictConfig) -> None:
     else:
         config = compose.to_config(composed, hydra.runtime.choices)
         print("".join(f"note: {line}\n" for line in compose.moved_rates(composed, hydra.overrides.task)), end="")
+        from varrnn.training import run as training_run
+
         training_run.run(config)
 
 
@@ -129,6 +132,8 @@ def job(composed: DictConfig) -> None:
             if (folder / STOP).exists():
                 return
         config = compose.to_config(composed, hydra.runtime.choices)
+        from varrnn.training import run as training_run
+
         with share(config, hydra, folder):
             training_run.run(config)
     except KeyboardInterrupt as asked:
@@ -139,8 +144,7 @@ def job(composed: DictConfig) -> None:
     except Exception as error:
         failure = failures.failed(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
+        fileio.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)), OTHER_FOLDER)
     finally:
         release()
         if several:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
@@ -149,6 +153,10 @@ def job(composed: DictConfig) -> None:
 
 def release() -> None:
     """Hand back the GPU memory of the run that has ended, a failed one's included, before the next begins."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
     if torch.cuda.is_initialized():
         gc.collect()
         torch.cuda.empty_cache()
@@ -160,6 +168,8 @@ def share(config: Config, hydra: Any, folder: Path) -> Iterator[None]:
 
     The config is left alone: where a run was computed is nothing that its next evaluation has to repeat.
     """
+    import torch
+
     launcher = hydra.runtime.choices["hydra/launcher"]
     several, threads = launcher == "joblib", 0
     if several:
