@@ -114,6 +114,28 @@ def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
     assert compose.run_dir(compose.compose(["task=ptb", "size=medium"])).parts[-2:] == ("default", "seed_1")
 
 
+def test_own_texts_have_short_folder_names(tmp_path):
+    deep = "/".join(["some", "long folder", "x" * 80])
+    words = ["task=text", *(f"task.{name}={deep}/{name}.txt" for name in ("train", "valid", "test"))]
+    made = compose.compose([*words, f"runs_root={tmp_path}", "optim.lr=0.5"])
+    name = compose.run_dir(made).parts[-2]
+    assert re.fullmatch(r"optim\.lr=0\.5,train=train\.txt~[0-9a-f]{8}", name)
+    other = compose.compose([*words, f"runs_root={tmp_path}", "optim.lr=0.5", f"task.test={deep}/other.txt"])
+    assert compose.run_dir(other) != compose.run_dir(made)
+    reviews = compose.compose(["task=reviews", "task.path=my/very/own.csv"])
+    assert re.fullmatch(r"csv=own\.csv~[0-9a-f]{8}", compose.run_dir(reviews).parts[-2])
+
+
+def test_a_folder_that_an_early_version_named_after_whole_paths_is_used(tmp_path):
+    words = ["task=text", "task.train=a/b", "task.valid=c", "task.test=d", f"runs_root={tmp_path}"]
+    new = compose.run_dir(compose.compose(words))
+    early = new.parents[1] / "task.test=d,task.train=a%b,task.valid=c" / "seed_1"
+    early.mkdir(parents=True)
+    assert compose.run_dir(compose.compose(words)) == early
+    new.mkdir(parents=True)
+    assert compose.run_dir(compose.compose(words)) == new
+
+
 def test_what_does_not_change_the_result_does_not_change_the_folder():
     plain = compose.compose([])
     moved = compose.compose(["device=cpu", "threads=3", "mc.samples=7", "train.log_every=1", "progress=false"])

@@ -252,7 +252,12 @@ def test_a_grid_with_a_long_name_is_shown_too():
     texts = {f"task.{split}": "/".join(["folder" * 5] * 4) for split in ("train", "valid", "test")}
     (grid,) = ranking.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
     grid.others |= texts
-    assert len(grid.name.encode()) <= compose.LONGEST and "/" not in grid.name
+    chosen, _, digest = grid.name.partition("~")
+    assert len(grid.name) <= 80 and "/" not in grid.name and len(digest) == 8
+    assert all(f"{key}={value}" in ranking.table(grid).document() for key, value in grid.others.items())
+    assert all(f"{key}={value}" in ranking.best_yaml(grid) for key, value in grid.others.items())
+    first, grid.others["optim.lr"] = grid.name, 0.5
+    assert grid.name.startswith(f"{chosen}~") and grid.name != first
 
 
 def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):

@@ -26,6 +26,8 @@ from varrnn.fileio import PROJECT_ROOT
 
 CONFIGS = PROJECT_ROOT / "configs"
 NOT_COMPOSED = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
+OWN_FILES = ("task.train", "task.valid", "task.test", "task.csv")  # options that name a user's own files
+MAX_FILE_NAME = 40  # characters of such a file in the name of a folder
 LONGEST = 200  # bytes of a folder's name; file systems stop at 255
 
 
@@ -132,7 +134,21 @@ def run_dir(config: Config) -> Path:
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()
     differs = {key: value for key, value in diff(config).items() if key != HORIZON}
-    return Path(config.runs_root).expanduser() / relative_dir(choices(config), differs, config.seed)
+    root = Path(config.runs_root).expanduser()
+    folder = root / relative_dir(choices(config), short_paths(differs), config.seed)
+    early = root / relative_dir(choices(config), differs, config.seed)
+    return early if early.is_dir() and not folder.is_dir() else folder  # early versions wrote whole paths
+
+
+def short_paths(differs: dict[str, Any]) -> dict[str, Any]:
+    """A user's own files by the name of the first and a hash of their paths; config.yaml has the whole paths."""
+    files = {key: str(value) for key, value in sorted(differs.items()) if key in OWN_FILES and value is not None}
+    if not files:
+        return differs
+    rest = {key: value for key, value in differs.items() if key not in files}
+    first = next(key for key in OWN_FILES if key in files)
+    name = f"{Path(files[first]).name[:MAX_FILE_NAME]}~{short_hash(named(files))}"
+    return rest | {first.removeprefix("task."): name}
 
 
 def as_file_name(text: str) -> str:
@@ -140,8 +156,12 @@ def as_file_name(text: str) -> str:
     name = text.replace("/", "%")
     if len(name.encode()) <= LONGEST:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{digest}"
+    return f"{name.encode()[: LONGEST - 13].decode(errors='ignore')}~{short_hash(name, 12)}"
+
+
+def short_hash(text: str, length: int = 8) -> str:
+    """Some hexadecimal digits that distinguish long names."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def named(differs: dict[str, Any]) -> str:

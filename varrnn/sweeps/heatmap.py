@@ -30,7 +30,7 @@ def draw(grid: Grid, folder: Path) -> list[Path]:
         paint(panels[0], cells, best)
         panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=short(x))
         panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=short(y) if y else "")
-        title = textwrap.wrap(" ".join(grid.parts), 50, break_on_hyphens=False)
+        title = textwrap.wrap(grid.title, 50, break_on_hyphens=False)
         panels[0].set_title("\n".join([*title, grid.score]))
     return files
 
