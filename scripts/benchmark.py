@@ -8,6 +8,7 @@ round, so that a busy machine disturbs them little. Compare within one table onl
 
 import argparse
 import datetime
+import json
 import re
 import statistics
 import time
@@ -216,7 +217,10 @@ def main() -> None:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
     if file:
-        integrity.write(file, record)
+        if chosen.record:
+            integrity.write(file, record)
+        else:
+            fileio.write_text(file, json.dumps(record, indent=1) + "\n")
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))

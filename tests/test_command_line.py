@@ -76,6 +76,7 @@ def test_a_network_that_cannot_fit_is_rejected_before_it_is_built(tmp_path, monk
     assert time.monotonic() - before < 60
 
 
+@pytest.mark.slow
 def test_version_and_a_value_without_a_key():
     done = python("run.py", "--version")
     assert (done.returncode, done.stdout) == (0, f"varrnn {__version__}\n")
@@ -86,13 +87,23 @@ def test_version_and_a_value_without_a_key():
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
-    started = subprocess.Popen([sys.executable, str(ROOT / "run.py")], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    time.sleep(0.3)
+    started = subprocess.Popen(
+        [sys.executable, "-X", "importtime", str(ROOT / "run.py")],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=small_runs.default_signals,
+    )
+    assert started.stderr is not None
+    while "hydra" not in started.stderr.readline():  # the first module that run.py imports after its own handler
+        assert started.poll() is None
     started.send_signal(signal.SIGINT)
     assert "Traceback" not in started.communicate(timeout=120)[1] and started.returncode == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ignored", "epochs"), [(False, 900), (True, 30)])
 def test_a_closed_terminal_saves_the_run_or_lets_it_go_on_where_hangups_are_ignored(ignored, epochs, tmp_path):
     write_texts(tmp_path)
@@ -120,6 +131,7 @@ def own_model(folder, text: str) -> tuple[str, str, str]:
     return "model=mine", "--config-dir", str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -193,6 +205,7 @@ def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys
         training_run.run(longer, folder)
 
 
+@pytest.mark.slow
 def test_help_shows_what_a_plain_run_uses():
     made = compose.compose([])
     shown = small_runs.python("run.py", "--help").stdout

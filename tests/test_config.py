@@ -199,6 +199,7 @@ def test_mistakes_get_one_helpful_message(override, expected):
     assert expected in message and "\n" not in message
 
 
+@pytest.mark.slow
 def test_a_typo_is_named_even_beside_a_sweep():
     done = small_runs.python("run.py", "launcher=joblib", "seed=1,2", "modle=naive")
     assert done.returncode == 1 and done.stderr.startswith("error: modle: there is no such group or option")
@@ -232,12 +233,14 @@ def test_every_option_has_a_sentence():
     assert {"model.p_U", "optim.lr", "task.corpus", "mc.samples", "runs_root"} <= sentences().keys()
 
 
+@pytest.mark.slow
 def test_the_command_line_answers_without_a_traceback():
     done = small_runs.python("run.py", "model=variational_untide")
     assert done.returncode == 1 and "Traceback" not in done.stderr + done.stdout
     assert done.stderr.startswith("error: model=variational_untide: allowed are")
 
 
+@pytest.mark.slow
 def test_help_explains_groups_and_keys():
     done = small_runs.python("run.py", "--help")
     assert done.returncode == 0 and "run_dir=null" in done.stdout and "=None" not in done.stdout

@@ -251,6 +251,7 @@ def test_known_hashes_are_those_of_the_true_files(name: str) -> None:
     assert {"ptb": ptb, "cornell": cornell}[name].load().sha256 == KNOWN_DATA[name]
 
 
+@pytest.mark.slow
 def test_command_line_goes_on_after_a_refusal(tmp_path) -> None:
     script = Path(__file__).resolve().parent.parent / "scripts" / "publish.py"
     words = [sys.executable, str(script), str(tmp_path / "a"), str(tmp_path / "b"), "--to", str(tmp_path / "records")]

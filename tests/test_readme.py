@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from varrnn.reproduction.marked import replaced
@@ -26,6 +27,7 @@ def test_the_library_example_runs(capsys):
         exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
 
 
+@pytest.mark.slow
 def test_a_variant_in_one_yaml(tmp_path):
     """The README's YAML, in a folder of the user's own, trains a model."""
     shown = [block for block in blocks("yaml") if "name:" in block and "p_" in block]

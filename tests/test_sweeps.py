@@ -178,6 +178,7 @@ def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     assert bold == ["80"]
 
 
+@pytest.mark.slow
 def test_summary_of_real_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for p_U in (0.1, 0.5):
