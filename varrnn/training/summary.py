@@ -46,6 +46,10 @@ STATED_IF_THERE = {
     ),
     "duration": record_schema.NUMBERS,
 }
+AUTHORS_WAY = {
+    "valid_ppl_authors": "as in Table 1: the authors' code divides by a count that is too large; valid_ppl is exact",
+    "wps_authors": "validation included, as in the authors' log; wps_train is training alone",
+}
 COMPUTES = ("varrnn", "configs", "run.py")
 
 
@@ -106,11 +110,16 @@ def finite(value: Any) -> Any:
 
 
 def describe(summary: dict[str, Any], config: Config) -> str:
-    """The final numbers in a few lines."""
-    shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
-    if getattr(config.task, "headline", "") == "authors" and "valid_ppl_authors" in shown:
-        shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
-    return "\n".join(f"  {name:20} {spelled(value)}" for name, value in shown.items() if value is not None)
+    """The final numbers in a few lines; those of the authors' way for PTB only, where the paper has such numbers."""
+    first = getattr(config.task, "headline", "") == "authors"
+    hidden = () if getattr(config.task, "corpus", "") == "ptb" or first else tuple(AUTHORS_WAY)
+    names = [name for name in summary["metrics"] if not name.endswith(("_last", "_best")) and name not in hidden]
+    if first and "valid_ppl_authors" in names:
+        names = list(dict.fromkeys(["valid_ppl_authors", *names]))
+    shown = {name: summary["metrics"][name] for name in names if summary["metrics"][name] is not None}
+    return "\n".join(
+        f"  {name:20} {spelled(value):8}  {AUTHORS_WAY.get(name, '')}".rstrip() for name, value in shown.items()
+    )
 
 
 def spelled(value: float) -> str:
