@@ -59,7 +59,7 @@ def test_the_small_size():
 
 def test_protocols_are_one_word_apart():
     paper, code = (compose.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
-    assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "true")
+    assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "exact")
     assert (code.model.word_tokens, code.mc.samples, code.task.headline) == (True, 2000, "authors")
     assert compose.diff(code) == {}
 
@@ -284,3 +284,17 @@ def test_the_help_names_the_rates_that_move_together():
     shown = cli_help.text()
     assert re.search(r"model\.p_U=\S+ .*variants tie model\.p_E to it", shown)
     assert re.search(r"model\.p_W=\S+ .*variants tie model\.p_y to it", shown)
+
+
+@pytest.mark.parametrize("early", ["'true'", "true"])
+def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
+    compose.save(compose.compose(["task=ptb"]), tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    assert "headline: exact" in text
+    (tmp_path / "config.yaml").write_text(text.replace("headline: exact", f"headline: {early}"))
+    assert compose.load_run(tmp_path).task.headline == "exact"
+
+
+def test_the_headline_can_be_given_on_the_command_line():
+    for value in ("exact", "authors"):
+        assert compose.compose(["task=pydoc", f"task.headline={value}"]).task.headline == value

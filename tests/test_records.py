@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import synthetic_records as synthetic
 
-from varrnn.config.identity import identify
+from varrnn.config.identity import Identity, identify, matches
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
 from varrnn.records.store import load, read
@@ -229,3 +229,28 @@ def test_a_record_without_a_digest_is_named_and_tidying_adds_it(tmp_path) -> Non
         load(tmp_path)
     record_paths.tidy(tmp_path)
     assert load(tmp_path).runs[0].content["digest"]
+
+
+def test_an_option_that_a_record_does_not_have_counts_with_its_default() -> None:
+    wanted = identify(language_model("small", "naive"))
+    record = Identity(wanted.choices, dict(wanted.options))
+    for key in (
+        "task.train",
+        "task.min_count",
+        "model.word_tokens",
+    ):  # left out by publishing, or newer
+        del record.options[key]
+    assert matches(record, wanted)
+    other = Identity(wanted.choices, {**wanted.options, "model.word_tokens": True})
+    assert not matches(record, other)
+
+
+def test_an_early_headline_in_a_record_reads_as_exact(tmp_path) -> None:
+    content = synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)
+    content["config"]["task"]["headline"] = "true"
+    (record,) = load(synthetic.save([content], tmp_path)).runs
+    assert record.options["task.headline"] == "exact"
+
+
+def test_no_committed_record_has_the_early_headline() -> None:
+    assert {record.config["task"].get("headline", "exact") for record in load().runs} <= {"exact", "authors"}

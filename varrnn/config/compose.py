@@ -193,6 +193,8 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
     try:
         saved = OmegaConf.load(file)
         made.task = OmegaConf.structured(_task_class(saved))
+        if saved.task.get("headline") in schema.EARLIER_HEADLINE:
+            saved.task.headline = "exact"
         asked = OmegaConf.merge(made, saved)
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError) as error:
         first = str(error).strip().splitlines()[0]

@@ -92,7 +92,7 @@ class LanguageModel(Task):
     valid: str | None = option(None, "corpus=text: the validation text")
     test: str | None = option(None, "corpus=text: the test text")
     min_count: int | None = option(None, "corpus=text: rarer words become <unk>; default 2, or 1 where <unk> is there")
-    headline: str = option("true", "which validation perplexity is shown first: true, or authors (their normaliser)")
+    headline: str = option("exact", "which validation perplexity is shown first: exact, or authors (their normaliser)")
 
     @property
     def own_files(self) -> bool:
@@ -172,6 +172,7 @@ NOT_IDENTITY = (
     *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
+EARLIER_HEADLINE = ("true", True)  # what early versions called "exact"
 CHOICES = ("task", "size", "model", "cell", "protocol")
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from varrnn.config.identity import Identity, identify, matches
-from varrnn.config.schema import HORIZON, leaves
+from varrnn.config.schema import EARLIER_HEADLINE, HORIZON, leaves
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.records import integrity
@@ -81,8 +81,9 @@ class Record:
 
     @functools.cached_property
     def options(self) -> dict[str, Any]:
-        """The config by dotted names."""
-        return leaves(self.config)
+        """The config by dotted names; of an early version also where a word has changed since."""
+        found = leaves(self.config)
+        return found | {"task.headline": "exact"} if found.get("task.headline") in EARLIER_HEADLINE else found
 
 
 class Curve(NamedTuple):
