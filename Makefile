@@ -17,18 +17,29 @@ ARGS ?=
 LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
 
-.PHONY: help setup demo test lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
+.PHONY: help setup own-venv demo test test-fast lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
         paper table1 ensemble claims bench notebooks test-slurm clean $(FIGURES)
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_.-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 	@echo "  MODEL=, SEED=, RUNS= and ARGS= pass through, e.g. make ptb-medium MODEL=naive SEED=2 ARGS='mc.samples=0'"
 
-setup: $(STAMP) ## virtual environment with pinned dependencies (idempotent)
+setup: own-venv $(STAMP) ## virtual environment with pinned dependencies (idempotent)
 
-$(STAMP): pyproject.toml constraints.txt
+# an environment in which another checkout is installed would run that checkout's code, or be re-pointed to this one
+own-venv:
+	@found=$$(sed -n 's|.*"url": *"file://\([^"]*\)".*|\1|p' $(VENV)/lib/python*/site-packages/varrnn-*.dist-info/direct_url.json \
+	    2>/dev/null | head -n 1); found=$$(printf '%b' "$${found//%/\\x}"); \
+	if [ -d "$$found" ] && [ "$$(realpath "$$found")" != "$$(realpath .)" ]; then \
+	    echo "error: VENV=$(VENV): the environment of another checkout, $$found; choose another folder, or leave VENV= out" >&2; \
+	    exit 1; fi
+
+$(STAMP): pyproject.toml constraints.txt | own-venv
+	@test -x $(PY) || echo "making the virtual environment $(VENV) with $(PYTHON)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing torch 2.13.0 into $(VENV): the first time a download of 200 MB or more, which takes minutes"
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	@echo "installing varrnn with what training and its tests need (pyproject.toml; versions in constraints.txt)"
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
@@ -37,6 +48,9 @@ demo: setup ## train three models on the built-in corpus, show a table and a fig
 
 test: setup lint types ## lint, types, every test and notebook that can run here
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --nbmake tests notebooks $(ARGS)
+
+test-fast: setup ## every test that starts no process and trains no longer than a moment (a minute on two cores)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto -m 'not slow' tests $(ARGS)
 
 lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .

@@ -6,13 +6,14 @@ from varrnn.config.schema import DROP_RATES
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.grids import best_on_validation
+from varrnn.reproduction.grids import at_corner, best_on_validation
 from varrnn.reproduction.runs import language_model, small_grid
 from varrnn.reproduction.tables import DASH, Table, mean_sd, seeds_cell
 
 NOTE = """\
 All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
-seeds that all its points share. As in the paper p_E is \
+seeds that all its points share; "corner": one of its rates lies at the edge of the planned grid, so a better one may \
+lie beyond. As in the paper p_E is \
 tied to p_U and p_y to p_W (Moon: p_W and p_y to p_c)."""
 
 
@@ -24,7 +25,8 @@ def table(records: Records) -> Table:
         for point, group in records.grid(run).items():
             mark = "**" if group == chosen else ""
             cells = [f"{dict(point)[name]:g}" if name in dict(point) else DASH for name in DROP_RATES]
-            valid = f"{mark}{mean_sd(group, 'valid_ppl', 2)}{mark}"
+            corner = " (corner)" if mark and at_corner(model, group) else ""
+            valid = f"{mark}{mean_sd(group, 'valid_ppl', 2)}{mark}{corner}"
             rows.append([VARIANTS[model].label, *cells, valid, mean_sd(group, "best_epoch", 0), seeds_cell(group)])
     return Table("small_grid", "Size small: the grid of dropout probabilities", COLUMNS, rows, NOTE)
 

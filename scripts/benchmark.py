@@ -26,6 +26,7 @@ from varrnn.benchmark.chart import LABELS, bars
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import native
+from varrnn.records import integrity
 from varrnn.records.store import RECORDS
 from varrnn.reporting.style import RC
 from varrnn.training import allocator
@@ -218,7 +219,10 @@ def main() -> None:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
     if file:
-        fileio.write_text(file, json.dumps(record, indent=1) + "\n")
+        if chosen.record:
+            integrity.write(file, record)
+        else:
+            fileio.write_text(file, json.dumps(record, indent=1) + "\n")
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))

@@ -73,10 +73,10 @@ def default_out(runs: Path) -> Path:
 def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
     """One grid; a single point that was only repeated over seeds has no map and no best."""
     if not grid.score:
-        print(f"{grid.name}: no validation value, so nothing can be chosen (sentiment: sweep with task.hold_out=0.1)\n")
+        print(f"{grid.title}: no validation value, so nothing can be chosen (sentiment: set task.hold_out=0.1)\n")
         return
     ranking = sweep_ranking.table(grid)
-    print(f"{grid.name}\n{ranking.markdown()}")
+    print(f"{grid.title}\n{ranking.markdown()}")
     if grid.axes():
         file = out / "best" / f"{grid.name}.yaml"
         fileio.write_text(file, sweep_ranking.best_yaml(grid))

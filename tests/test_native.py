@@ -131,6 +131,7 @@ def test_threads_change_nothing(cell: str) -> None:
     assert all(torch.equal(one, other) for many in found[1:] for one, other in zip(found[0], many))
 
 
+@pytest.mark.slow
 @needs_c
 def test_fewer_threads_than_asked_for() -> None:
     """OMP_THREAD_LIMIT gives one thread where two were asked for; no row may be left out."""

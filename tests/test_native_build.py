@@ -27,6 +27,7 @@ def test_compiled_once(tmp_path: Path) -> None:
     assert other != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
@@ -125,6 +126,7 @@ def test_a_home_folder_that_cannot_be_written(home: str, tmp_path: Path, monkeyp
     assert native.cache().is_dir()
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_process_is_removed(tmp_path: Path) -> None:
     program = "from varrnn.kernels import native; print(native.cache())"
     environment = os.environ | {"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(tmp_path)}

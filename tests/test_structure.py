@@ -111,6 +111,7 @@ def test_tables_and_plots_never_import_a_network():
     assert not {name: others for name, others in bad.items() if others}
 
 
+@pytest.mark.slow
 def test_the_library_needs_torch_and_numpy_only():
     outside = {name for name in closure("varrnn") if not name.startswith("varrnn")} - set(sys.stdlib_module_names)
     assert outside <= {"torch", "numpy"}

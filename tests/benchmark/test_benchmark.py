@@ -99,6 +99,7 @@ def test_no_gpu(benchmark, monkeypatch):
         benchmark.main()
 
 
+@pytest.mark.slow
 def test_runs_side_by_side():
     """Every worker makes its steps, and the words of all of them are counted."""
     found = concurrency.measure(TINY, cores=2, rounds=3)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers import runs as small_runs
 
+from varrnn.cli import help as cli_help
 from varrnn.cli.errors import format_error, option_docs
 from varrnn.config import compose, schema
 from varrnn.errors import UserError
@@ -59,7 +60,7 @@ def test_the_small_size():
 
 def test_protocols_are_one_word_apart():
     paper, code = (compose.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
-    assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "true")
+    assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "exact")
     assert (code.model.word_tokens, code.mc.samples, code.task.headline) == (True, 2000, "authors")
     assert compose.diff(code) == {}
 
@@ -114,6 +115,28 @@ def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
     assert compose.run_dir(compose.compose(["task=ptb", "size=medium"])).parts[-2:] == ("default", "seed_1")
 
 
+def test_own_texts_have_short_folder_names(tmp_path):
+    deep = "/".join(["some", "long folder", "x" * 80])
+    words = ["task=text", *(f"task.{name}={deep}/{name}.txt" for name in ("train", "valid", "test"))]
+    made = compose.compose([*words, f"runs_root={tmp_path}", "optim.lr=0.5"])
+    name = compose.run_dir(made).parts[-2]
+    assert re.fullmatch(r"optim\.lr=0\.5,train=train\.txt~[0-9a-f]{8}", name)
+    other = compose.compose([*words, f"runs_root={tmp_path}", "optim.lr=0.5", f"task.test={deep}/other.txt"])
+    assert compose.run_dir(other) != compose.run_dir(made)
+    reviews = compose.compose(["task=reviews", "task.path=my/very/own.csv"])
+    assert re.fullmatch(r"csv=own\.csv~[0-9a-f]{8}", compose.run_dir(reviews).parts[-2])
+
+
+def test_a_folder_that_an_early_version_named_after_whole_paths_is_used(tmp_path):
+    words = ["task=text", "task.train=a/b", "task.valid=c", "task.test=d", f"runs_root={tmp_path}"]
+    new = compose.run_dir(compose.compose(words))
+    early = new.parents[1] / "task.test=d,task.train=a%b,task.valid=c" / "seed_1"
+    early.mkdir(parents=True)
+    assert compose.run_dir(compose.compose(words)) == early
+    new.mkdir(parents=True)
+    assert compose.run_dir(compose.compose(words)) == new
+
+
 def test_what_does_not_change_the_result_does_not_change_the_folder():
     plain = compose.compose([])
     moved = compose.compose(["device=cpu", "threads=3", "mc.samples=7", "train.log_every=1", "progress=false"])
@@ -151,6 +174,8 @@ def test_a_saved_config_comes_back(tmp_path):
         ("optim.epochs=many", "optim.epochs"),
         ("cell=lstn", "allowed are lstm, gru, rnn"),
         ("model.p_U=1.0", "at least 0 and below 1"),
+        ("run_dir=", "run_dir=: empty; give a folder"),
+        ("runs_root=' '", "runs_root= : empty; give a folder"),
         ("optim.lr=0", "optim.lr=0.0: must be above 0"),
         ("size.units=0", "size.units=0: must be at least 1"),
         ("size.init=-1", "size.init=-1.0: must be at least 0"),
@@ -175,6 +200,7 @@ def test_mistakes_get_one_helpful_message(override, expected):
     assert expected in message and "\n" not in message
 
 
+@pytest.mark.slow
 def test_a_typo_is_named_even_beside_a_sweep():
     done = small_runs.python("run.py", "launcher=joblib", "seed=1,2", "modle=naive")
     assert done.returncode == 1 and done.stderr.startswith("error: modle: there is no such group or option")
@@ -208,12 +234,14 @@ def test_every_option_has_a_sentence():
     assert {"model.p_U", "optim.lr", "task.corpus", "mc.samples", "runs_root"} <= option_docs().keys()
 
 
+@pytest.mark.slow
 def test_the_command_line_answers_without_a_traceback():
     done = small_runs.python("run.py", "model=variational_untide")
     assert done.returncode == 1 and "Traceback" not in done.stderr + done.stdout
     assert done.stderr.startswith("error: model=variational_untide: allowed are")
 
 
+@pytest.mark.slow
 def test_help_explains_groups_and_keys():
     done = small_runs.python("run.py", "--help")
     assert done.returncode == 0 and "run_dir=null" in done.stdout and "=None" not in done.stdout
@@ -265,3 +293,41 @@ def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
         assert recurrent.model.p_U == p_U and recurrent.model.per_step and not naive.model.p_U
         same = replace(recurrent, model=replace(recurrent.model, name="naive", p_U=0.0))
         assert same == naive
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "told"),
+    [
+        ("variational_untied", ["model.p_U=0.1"], ["model.p_U=0.1 also sets model.p_E=0.1"]),
+        ("variational_tied", ["model.p_W=0.1"], ["model.p_W=0.1 also sets model.p_y=0.1"]),
+        ("variational_untied", ["model.p_U=0.1,0.2", "seed=1,2"], ["model.p_U=0.1,0.2 also sets model.p_E=0.1,0.2"]),
+        ("variational_untied", ["model.p_U=0.1", "model.p_E=0.3"], []),
+        ("variational_untied", ["model.p_E=0.3", "optim.lr=0.1"], []),
+        ("none", ["model.p_U=0.1"], []),
+    ],
+)
+def test_an_override_that_moves_another_rate_is_said(model, given, told):
+    composed = compose.compose_raw([f"model={model}", *(word.split(",")[0] for word in given)])
+    found = compose.moved_rates(composed, given)
+    assert len(found) == len(told) and all(line.startswith(start) for line, start in zip(found, told))
+    assert all(f"model={model} ties to it" in line for line in found)
+
+
+def test_the_help_names_the_rates_that_move_together():
+    shown = cli_help.text()
+    assert re.search(r"model\.p_U=\S+ .*variants tie model\.p_E to it", shown)
+    assert re.search(r"model\.p_W=\S+ .*variants tie model\.p_y to it", shown)
+
+
+@pytest.mark.parametrize("early", ["'true'", "true"])
+def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
+    compose.save(compose.compose(["task=ptb"]), tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    assert "headline: exact" in text
+    (tmp_path / "config.yaml").write_text(text.replace("headline: exact", f"headline: {early}"))
+    assert compose.load_run(tmp_path).task.headline == "exact"
+
+
+def test_the_headline_can_be_given_on_the_command_line():
+    for value in ("exact", "authors"):
+        assert compose.compose(["task=pydoc", f"task.headline={value}"]).task.headline == value

@@ -111,6 +111,21 @@ def test_own_text_without_unk_loses_words_that_occur_once(write):
     assert corpus.words[corpus.valid[1]] == UNK
 
 
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        ("a a b b b\n", r"its rarest words occur 2 times: set task\.min_count=3 so that they become <unk>, or put"),
+        ("a a b b\n", r"train has no <unk>; put <unk> into the files"),  # no value of min_count helps
+    ],
+)
+def test_unseen_words_where_no_word_is_rare(write, train, told):
+    with pytest.raises(UserError, match=told):
+        text.load(*write(train, "a zebra\n", "b b\n"))
+    if "min_count" in told:  # the advice helps
+        with pytest.warns(UserWarning, match="zebra"):
+            assert text.load(*write(train, "a zebra\n", "b b\n"), min_count=3).num_words == 3
+
+
 def test_unseen_words_without_unk_are_an_error_with_a_way_out(write):
     with pytest.raises(UserError, match=r"1 words.*zebra.*task\.min_count=2"):
         text.load(*write("a a b b c\n", "a zebra\n", "b b\n"), min_count=1)

@@ -220,6 +220,7 @@ def test_a_full_disk_leaves_no_file_behind(recipe, tmp_path, monkeypatch):
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     script = ROOT / "scripts" / "download_data.py"
     command = [sys.executable, str(script), "all", "--to", str(tmp_path / "to"), "--from", str(tmp_path)]

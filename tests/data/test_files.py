@@ -146,3 +146,14 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_strings_survive_packing():
     words = ["a", "é", "<unk>", "'s"]
     assert cache.unpack(cache.pack(words)) == words
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_utf_16_and_32_are_named_with_the_command_that_converts_them(tmp_path, encoding):
+    content = ("a few words of text\n" * 5).encode(encoding)
+    with pytest.raises(
+        UserError, match=r"the text is (\S+), not UTF-8; convert the file: `iconv -f (\S+) -t UTF-8`"
+    ) as told:
+        files.decode(tmp_path / "a.txt", content)
+    named = str(told.value).split("iconv -f ")[1].split()[0]
+    assert content.decode(named).lstrip("\ufeff") == "a few words of text\n" * 5

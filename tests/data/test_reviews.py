@@ -1,5 +1,6 @@
 """Segments as the authors cut them, synthetic reviews, a user's CSV file, the reference errors."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -138,6 +139,25 @@ def test_a_users_csv(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "header",
+    ["text;rating", "text\trating", "text|rating", "Text,Rating", "text, rating", '"text";"rating"', "TEXT ,\tRATING"],
+)
+def test_other_delimiters_and_spellings_of_the_header(tmp_path, header):
+    delimiter = next(sign for sign in ",;\t|" if sign in header)
+    rows = [header, f'"so, so; it\tis | ok"{delimiter} 2', f"bad{delimiter}-1.5", f"fine{delimiter}3"]
+    reviews = csv_reviews.load(write_csv(tmp_path / "mine.csv", "\n".join(rows) + "\n"))
+    assert reviews.ratings.tolist() == [2.0, -1.5, 3.0]
+    assert reviews.texts[0] == ["so", ",", "so", ";", "it", "is", "|", "ok"]
+
+
+def test_a_text_longer_than_the_csv_modules_limit(tmp_path):
+    before = csv.field_size_limit()
+    content = "text,rating\n" + "word " * 40_000 + ",1\nb,2\nc,3\n"
+    reviews = csv_reviews.load(write_csv(tmp_path / "mine.csv", content))
+    assert len(reviews.texts[0]) == 40_000 and csv.field_size_limit() == before
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "empty"),
@@ -156,9 +176,12 @@ def test_a_users_csv(tmp_path):
         ('"text,rating\na,1\n', "line 1: not a valid CSV"),
         ('text,rating\n\n\n"a\nb",good\n', "line 4: rating 'good'"),
         ("text,rating\ngood,1\n", r"mine\.csv: 1 reviews; at least 3"),
-        ("text,rating\n" + "a" * 200_000 + ",1\n", "not a valid CSV.*limit"),
+        ("text,rating,rating\na,1,2\n", r"2 columns 'rating'; the first line names \['text', 'rating', 'rating'\]"),
+        ("text,Text,rating\na,b,2\n", "2 columns 'text'"),
+        ("text,rating\na,1\nb,1e39\n", "line 3: rating 1e39 is beyond 1e\\+18; divide"),
+        ("text;rating\na;1\nb;4,5\n", "line 3: rating '4,5' is not a number"),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_a_bad_csv_gets_one_clear_answer(tmp_path, content, message):
     with pytest.raises(UserError, match=message):

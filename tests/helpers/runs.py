@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from varrnn.config import compose
 from varrnn.data.corpus import Corpus
 from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.training import run as training_run
+from varrnn.training.signals import SIGNALS
 
 CPU = torch.device("cpu")
 FILES = ("task=text", "task.train=a", "task.valid=b", "task.test=c")  # short: they are part of the folder's name
@@ -73,6 +75,12 @@ def make_run(*overrides: str) -> Path:
     made = compose.compose([*TINY, *overrides])
     training_run.run(made)
     return compose.run_dir(made)
+
+
+def default_signals() -> None:
+    """For `preexec_fn` of a child that is sent signals: a script's background job ignores Ctrl-C, and so would it."""
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def python(script: str, *words: str, folder: Path = ROOT) -> subprocess.CompletedProcess:

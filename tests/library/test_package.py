@@ -12,6 +12,7 @@ import torch
 from helpers import ROOT
 
 import varrnn
+from varrnn.config import validation
 
 TRY = """
 import sys, torch, varrnn
@@ -63,3 +64,17 @@ def test_it_works_in_an_empty_environment(wheel, tmp_path):
     where, version, *shape, hydra = run(python, "-c", TRY, cwd=tmp_path, env=environment).split()
     assert Path(where).is_relative_to(tmp_path)
     assert (version, " ".join(shape), hydra) == (varrnn.__version__, "(5, 2, 4)", "False")
+
+
+def test_public_names_are_imported_on_first_use():
+    names = [name for name in varrnn.__all__ if name != "__version__"]
+    assert all(getattr(varrnn, name) is not None for name in names) and set(varrnn.__all__) <= set(dir(varrnn))
+    assert varrnn.Dropout is varrnn.dropout.Dropout and varrnn.layers.VariationalLSTM is varrnn.VariationalLSTM
+    with pytest.raises(AttributeError, match="module 'varrnn' has no attribute 'Droput'"):
+        _ = varrnn.Droput
+    with pytest.raises(ImportError):
+        exec("from varrnn import Droput")
+
+
+def test_the_scalings_that_the_config_allows_are_those_of_the_layers():
+    assert validation.CELL_SCALINGS == varrnn.dropout.CELL_SCALINGS

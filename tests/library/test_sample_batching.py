@@ -80,6 +80,7 @@ def test_what_apply_draws_is_repeated_and_leaves_the_random_state_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch")
 def test_torchs_newer_option_for_tf32_does_not_stop_anything():
     """Who has used it may not read the older ones; in a process of its own, for it cannot be taken back."""

@@ -8,6 +8,7 @@ from helpers import records as synthetic
 
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
+from varrnn.records.integrity import with_digest
 from varrnn.records.store import RECORDS, Records, as_record, load
 from varrnn.reproduction import runs as paper_runs
 from varrnn.reproduction.runs import language_model
@@ -24,7 +25,7 @@ def content(run, epochs: int = 22) -> dict:
 def write(folder: Path, name: str, run) -> Path:
     file = folder / FOLDER / name / "seed_1.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content(run)))
+    file.write_text(json.dumps(with_digest(content(run))))
     return file
 
 
@@ -117,7 +118,7 @@ def test_a_record_with_mc_is_not_replaced_by_one_without(tmp_path) -> None:
     sampled, plain = content(DEFAULT), content(DEFAULT)
     sampled["metrics"]["mc_samples"] = 1000
     plain["metrics"].pop("mc_samples", None)
-    path.write_text(json.dumps(sampled))
+    path.write_text(json.dumps(with_digest(sampled)))
     with pytest.raises(UserError, match="MC dropout with more samples"):
         record_paths.check_overwrite(as_record(Path(), plain), path)
     record_paths.check_overwrite(as_record(Path(), sampled), path)
@@ -128,7 +129,7 @@ def test_mc_without_word_dropout_is_not_replaced_by_the_ablation(tmp_path) -> No
     ablation = content(DEFAULT) | {"mc": {"samples": 1000, "word_dropout": True}}
     with pytest.raises(UserError, match="MC dropout without word dropout"):
         record_paths.check_overwrite(as_record(Path(), ablation), path)
-    path.write_text(json.dumps(ablation))
+    path.write_text(json.dumps(with_digest(ablation)))
     record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), path)
 
 

@@ -1,15 +1,18 @@
 """Records: matched to the runs that artefacts need; commands that ask for the missing ones; statistics of curves."""
 
+import json
+
 import numpy as np
 import pytest
 from helpers import records as synthetic
 
-from varrnn.config.identity import identity_of
+from varrnn.config.identity import Identity, identity_of, matches
 from varrnn.errors import UserError
-from varrnn.records.store import load
+from varrnn.records import paths as record_paths
+from varrnn.records.store import load, read
 from varrnn.reproduction.claims import CLAIMS
 from varrnn.reproduction.grids import best_on_validation
-from varrnn.reproduction.runs import SEEDS, command, commands, language_model
+from varrnn.reproduction.runs import SEEDS, command, commands, language_model, sentiment
 from varrnn.reproduction.statistics import (
     final_mean,
     kendall,
@@ -192,3 +195,74 @@ def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str)
 def test_a_damaged_ensemble_or_benchmark_is_named(tmp_path, content: dict, message: str) -> None:
     with pytest.raises(UserError, match=rf"0\.json: {message}"):
         load(synthetic.save([content], tmp_path))
+
+
+def edited(folder, path: str, **change) -> None:
+    """Change a record's file as an editor would."""
+    content = json.loads((folder / path).read_text())
+    (folder / path).write_text(json.dumps(content | change))
+
+
+def test_an_edited_record_is_rejected_by_every_reader(tmp_path) -> None:
+    content = synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)
+    synthetic.save([content, synthetic.ensemble("small", "naive", 3, 90.0), synthetic.benchmark()], tmp_path)
+    assert load(tmp_path).runs[0].metric("test_ppl") == 95.0
+    for path in ("run/0.json", "ensemble/1.json", "benchmark/2.json"):
+        before = (tmp_path / path).read_text()
+        edited(tmp_path, path, metrics={**content["metrics"], "test_ppl": 80.0})
+        for reader in (load, record_paths.relocate):
+            with pytest.raises(UserError, match=rf"{path}: edited after it was published .*publish the run again"):
+                reader(tmp_path)
+        (tmp_path / path).write_text(before)
+    edited(tmp_path, "run/0.json", seed=2)
+    with pytest.raises(UserError, match="edited after it was published"):
+        read(tmp_path / "run/0.json")
+
+
+@pytest.mark.parametrize("task", ["ptb", "cornell"])
+def test_a_record_of_a_known_corpus_with_another_data_hash_is_rejected(tmp_path, task: str) -> None:
+    """Also if its digest was computed again."""
+    run = language_model("small", "naive") if task == "ptb" else sentiment("naive")
+    content = synthetic.record(run, 1, {"test_ppl": 95.0})
+    synthetic.save([content], tmp_path)
+    assert load(tmp_path).runs
+    for data in ({"name": task, "sha256": "0" * 64}, {"name": "other", "sha256": "0" * 64}, None):
+        synthetic.save([content | {"data": data}], tmp_path)
+        with pytest.raises(UserError, match=rf"0\.json: data hash of {task} is"):
+            load(tmp_path)
+
+
+def test_a_record_without_a_digest_is_named_and_tidying_adds_it(tmp_path) -> None:
+    synthetic.save([synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)], tmp_path)
+    content = json.loads((tmp_path / "run/0.json").read_text())
+    del content["digest"]
+    (tmp_path / "run/0.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"0\.json: no digest in this record; .*--relocate"):
+        load(tmp_path)
+    record_paths.relocate(tmp_path)
+    assert load(tmp_path).runs[0].content["digest"]
+
+
+def test_an_option_that_a_record_does_not_have_counts_with_its_default() -> None:
+    wanted = identity_of(language_model("small", "naive"))
+    record = Identity(wanted.choices, dict(wanted.options))
+    for key in (
+        "task.train",
+        "task.min_count",
+        "model.word_tokens",
+    ):  # left out by publishing, or newer
+        del record.options[key]
+    assert matches(record, wanted)
+    other = Identity(wanted.choices, {**wanted.options, "model.word_tokens": True})
+    assert not matches(record, other)
+
+
+def test_an_early_headline_in_a_record_reads_as_exact(tmp_path) -> None:
+    content = synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)
+    content["config"]["task"]["headline"] = "true"
+    (record,) = load(synthetic.save([content], tmp_path)).runs
+    assert record.options["task.headline"] == "exact"
+
+
+def test_no_committed_record_has_the_early_headline() -> None:
+    assert {record.config["task"].get("headline", "exact") for record in load().runs} <= {"exact", "authors"}

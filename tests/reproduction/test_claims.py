@@ -190,7 +190,18 @@ def test_size_small_never_decides(records_of) -> None:
 def test_margins_do_not_hold_at_size_small(records_of) -> None:
     levels = {"naive": 97.0, "none": 102.0}  # 5 apart: C8 asks for 20 at size medium
     runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
-    assert judge(BY_ID["C8"], records_of(runs)).small_size.startswith("small-size analogue agrees")
+    told = judge(BY_ID["C8"], records_of(runs)).small_size
+    assert told.startswith("small-size analogue agrees")
+    assert "difference 5.00, less than the rule's 20: at this size only the sign is judged" in told
+
+
+@pytest.mark.parametrize(
+    ("mc", "said"), [(89.0, "gain 1.00; n=1"), (88.2, "gain 1.80, outside the rule's 0.2 to 1.5:")]
+)
+def test_a_gain_outside_the_rule_is_said_at_size_small(records_of, mc, said) -> None:
+    run = synthetic.language_run(language_model("small", "variational_tied"), 1, 94.0, 90.0, mc)
+    told = judge(BY_ID["C5"], records_of([run])).small_size
+    assert told.startswith("small-size analogue agrees") and said in told
 
 
 def test_unstable_runs_are_counted_and_not_used(records_of, paper_contents) -> None:

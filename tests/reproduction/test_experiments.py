@@ -1,7 +1,8 @@
 """experiments/: every artefact of the paper has a file, lists its runs, and draws with and without records."""
 
-import ast
-from pathlib import Path
+import os
+import subprocess
+import sys
 
 import pytest
 from helpers import ROOT
@@ -71,22 +72,57 @@ def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
             assert {repr(identity_of(run)) for run in claim.runs.values()} <= listed, claim.id
 
 
-READERS = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
-READERS += [
-    path for name in ("records", "reporting", "reproduction") for path in (ROOT / "varrnn" / name).rglob("*.py")
-]
+READ_RECORDS = """
+import importlib, pkgutil, runpy, sys
+import varrnn
+for room in ("cli", "config", "data", "records", "reporting", "reproduction"):
+    package = importlib.import_module(f"varrnn.{room}")
+    for module in pkgutil.walk_packages(package.__path__, f"varrnn.{room}."):
+        importlib.import_module(module.name)
+        assert "torch" not in sys.modules, module.name
+for script in sys.argv[1:]:
+    runpy.run_path(script, run_name="imported")
+    assert "torch" not in sys.modules, script
+"""
 
 
-@pytest.mark.parametrize("path", READERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_reads_records_never_imports_a_model(path: Path) -> None:
-    allowed = {"config", "errors", "fileio", "records", "reporting", "reproduction", "version"}
-    allowed |= {"speed": {"benchmark"}, "publish": {"data"}}.get(path.stem, set())  # a chart of a record; known hashes
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            assert name.split(".")[0] != "torch", name
-            assert not name.startswith("varrnn.") or name.split(".")[1] in allowed, name
+@pytest.mark.slow
+def test_what_reads_configs_and_records_never_imports_torch() -> None:
+    """Nor a model, then; figure 1 alone draws masks."""
+    scripts = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
+    scripts += [ROOT / "run.py", *(ROOT / "scripts" / f"{name}.py" for name in ("claims", "make_results", "publish"))]
+    words = [sys.executable, "-c", READ_RECORDS, *map(str, scripts)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+COMMAND = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("run.py --help", 0, "usage: python run.py"),
+        ("run.py optim.lrr=3", 1, "did you mean optim.lr"),
+        ("run.py -m optim.lrr=1,2", 1, "optim.lrr"),
+        ("run.py task=nothing", 1, "task=nothing: allowed are"),
+        ("experiments/table1.py --runs", 0, "python run.py experiment=ptb_medium"),
+    ],
+)
+def test_answers_that_need_no_torch_do_not_wait_for_it(words: str, status: int, said: str) -> None:
+    command = [sys.executable, "-c", COMMAND, *words.split()]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == status and said in done.stdout + done.stderr and "AssertionError" not in done.stderr
 
 
 def test_runs_and_missing(capsys, tmp_path) -> None:

@@ -35,6 +35,7 @@ def test_the_library_example_runs(capsys):
         exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
 
 
+@pytest.mark.slow
 def test_a_variant_in_one_yaml(tmp_path):
     """The YAML of configs/README.md, in a folder of the user's, trains a model."""
     shown = [block for block in blocks("yaml", ROOT / "configs" / "README.md") if "name:" in block and "p_" in block]

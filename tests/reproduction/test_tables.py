@@ -96,9 +96,20 @@ def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
     table = experiment("small").table(records)
     assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
     assert rows(table)["Naive dropout"]["valid"] == ["not run"]
-    assert row["grid"] == ["2 of 4"] and rows(table)["Naive dropout"]["grid"] == ["0 of 3"]
+    assert row["grid"] == ["2 of 4, corner"] and rows(table)["Naive dropout"]["grid"] == ["0 of 3"]
     grid = experiment("small_grid").table(records)
-    assert sorted(row[6] for row in grid.rows) == ["**97.44**", "98.45"]
+    assert sorted(row[6] for row in grid.rows) == ["**97.44** (corner)", "98.45"]
+    assert not any("words/s" in column for column in table.columns)  # the runs shared their machine
+
+
+@pytest.mark.parametrize(("rate", "corner"), [(0.15, True), (0.25, False), (0.35, True)])
+def test_a_chosen_rate_at_the_edge_of_its_grid_is_a_corner(records_of, rate, corner) -> None:
+    run = language_model("small", "naive", f"model.p_W={rate}")
+    records = records_of([synthetic.language_run(run, 1, 97.0, 93.0)])
+    row = rows(experiment("small").table(records))["Naive dropout"]
+    assert row["grid"] == [f"1 of 3{', corner' if corner else ''}"]
+    grid = experiment("small_grid").table(records)
+    assert any("(corner)" in cell for row in grid.rows for cell in row) is corner
 
 
 def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:

@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pandas as pd
+import pytest
 from helpers import runs as small_runs
 
 
+@pytest.mark.slow
 def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
     overrides = [*small_runs.learnable_texts(tmp_path), "optim.epochs=1", f"runs_root={tmp_path / 'runs'}"]
     command = [sys.executable, "scripts/demo.py", *overrides, "--out", str(tmp_path / "out")]
@@ -21,6 +23,7 @@ def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
     assert str(tmp_path / "out" / "curves.png") in done.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_chooses_its_models():
     command = [sys.executable, "scripts/demo.py", "model=naive"]
     done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)

@@ -12,6 +12,7 @@ def run(tmp_path, monkeypatch):
     return make_run("mc.samples=0", "train.early_stopping=true")
 
 
+@pytest.mark.slow
 def test_adds_samples_to_a_finished_run(run, tmp_path):
     before, weights = json.loads((run / "summary.json").read_text()), (run / "checkpoint.pt").read_bytes()
     assert "test_ppl_mc" not in before["metrics"]
@@ -23,6 +24,7 @@ def test_adds_samples_to_a_finished_run(run, tmp_path):
     assert after["history"] == before["history"] and (run / "checkpoint.pt").read_bytes() == weights
 
 
+@pytest.mark.slow
 def test_refuses_what_would_be_another_run(run, tmp_path):
     done = python("scripts/evaluate.py", str(run), "optim.lr=0.5", folder=tmp_path)
     assert done.returncode == 1 and "optim.lr=0.5" in done.stderr and "Traceback" not in done.stderr

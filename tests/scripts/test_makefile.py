@@ -1,5 +1,6 @@
 """The Makefile hands a user's paths on as they are."""
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -33,3 +34,39 @@ def test_clean_removes_nothing_else():
     refused = shown("clean", "VENV=my env")
     assert refused.returncode and "VENV=my env: make knows no file names with spaces" in refused.stderr
     assert "rm" not in refused.stdout
+
+
+def installed_from(folder: Path, checkout: Path) -> Path:
+    """An environment as pip leaves it after `pip install --editable CHECKOUT`."""
+    told = folder / "lib" / "python3.12" / "site-packages" / "varrnn-1.0.dist-info" / "direct_url.json"
+    told.parent.mkdir(parents=True)
+    told.write_text(json.dumps({"dir_info": {"editable": True}, "url": checkout.as_uri()}))
+    return folder
+
+
+def own_venv(venv: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(["make", "own-venv", f"VENV={venv}"], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["clone", "another clone, für mich"])
+def test_the_environment_of_another_checkout_is_refused(tmp_path, name):
+    other = tmp_path / name
+    other.mkdir()
+    refused = own_venv(installed_from(tmp_path / "venv", other))
+    assert refused.returncode and f"the environment of another checkout, {other}; choose another" in refused.stderr
+    other.rmdir()  # a checkout that was removed or moved does not need its environment
+    assert own_venv(tmp_path / "venv").returncode == 0
+
+
+def test_the_environment_of_this_checkout_and_an_empty_one_are_used(tmp_path):
+    (tmp_path / "link").symlink_to(ROOT)
+    for number, checkout in enumerate((ROOT, tmp_path / "link")):
+        assert own_venv(installed_from(tmp_path / str(number), checkout)).returncode == 0
+    assert own_venv(tmp_path / "nothing").returncode == 0
+
+
+def test_setup_says_what_it_installs(tmp_path):
+    done = subprocess.run(["make", "-n", "setup", f"VENV={tmp_path / 'new'}"], cwd=ROOT, capture_output=True, text=True)
+    told = [line for line in done.stdout.splitlines() if "echo" in line]
+    assert any("making the virtual environment" in line for line in told)
+    assert any("installing torch" in line for line in told) and any("installing varrnn" in line for line in told)

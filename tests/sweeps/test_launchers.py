@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.runs import ROOT, TINY, python, write_texts
+from helpers.runs import ROOT, TINY, default_signals, python, write_texts
 from omegaconf import OmegaConf
 
 from varrnn.config import compose
@@ -26,12 +26,14 @@ def summaries(folder):
     return sorted(ranking.load(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["local", "joblib"])
 def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
     write_texts(tmp_path)
     swept = ("model.p_U=0.1,0.3", "task.batch_size=4,400", "mc.samples=0")
     done = python("run.py", "-m", *TINY, *swept, f"launcher={launcher}", "threads=0", folder=tmp_path)
     assert done.returncode == 1
+    assert done.stdout.count("note: model.p_U=0.1,0.3 also sets model.p_E=0.1,0.3") == 1
     assert [one["config"]["model"]["p_U"] for one in summaries(tmp_path)] == [0.1, 0.3]
     listed = done.stderr.split("2 of the sweep's runs failed")[1]
     assert listed.count("too few for task.batch_size=400") == 2 and listed.count("again: python run.py task=text") == 2
@@ -46,7 +48,15 @@ def started(*words, folder):
     """A sweep in a process group of its own, as a shell starts it."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *words]
-    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, process_group=0)
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=default_signals,
+    )
 
 
 def interrupted(process, files):
@@ -63,6 +73,7 @@ def interrupted(process, files):
 LONG = ("size.units=64", "optim.epochs=1000", "mc.samples=0", "progress=false", "train.checkpoint_minutes=60")
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_jobs_side_by_side_save(tmp_path):
     """joblib kills its processes when one of them raises, in the middle of writing a checkpoint."""
     write_texts(tmp_path)
@@ -79,6 +90,7 @@ def test_ctrl_c_lets_jobs_side_by_side_save(tmp_path):
     assert len(list(tmp_path.rglob("config.yaml"))) == 2  # the third was not begun
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_a_job_save_beside_an_idle_process(tmp_path):
     """One job cannot begin, so that its process has nothing to do; the other needs a moment to save 1200 units."""
     write_texts(tmp_path)
@@ -100,14 +112,22 @@ time.sleep(60)
 """
 
 
-def test_ctrl_c_waits_for_the_run_under_way(tmp_path):
-    """As in `make sentiment`: the command that starts others must not kill one that takes its time to save."""
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
+def test_ctrl_c_waits_for_the_run_under_way(tmp_path, handler):
+    """As in `make sentiment`: the command that starts others must not kill one that takes its time to save.
+
+    Also where the tests themselves ignore Ctrl-C, as in the background of a script.
+    """
+    before = signal.signal(signal.SIGINT, handler)
     code = "import sys; from pathlib import Path; from varrnn.training.signals import run_subprocess; "
     process = started("-c", f"{code} run_subprocess([sys.executable, '-c', {SLOW!r}], Path.cwd())", folder=tmp_path)
+    signal.signal(signal.SIGINT, before)
     interrupted(process, [tmp_path / "begun"])
     assert process.returncode == -signal.SIGINT and (tmp_path / "saved").exists()
 
 
+@pytest.mark.slow
 def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     write_texts(tmp_path)
     words = ("-m", *TINY, "model.p_U=0.1,0.3", "mc.samples=0")
@@ -120,6 +140,7 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "why"),
     [
@@ -136,6 +157,7 @@ def test_values_that_do_not_tell_runs_apart_are_no_sweep(word, why, tmp_path):
     assert refused.stderr.startswith(f"error: {word.split('=')[0]}: {why}")
 
 
+@pytest.mark.slow
 def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     words = ("-m", "task=reviews", "task.path=a.csv,b.csv", "runs_root='~/my'", "launcher=joblib", "mc.samples=0")
@@ -144,6 +166,7 @@ def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["home"]  # the sweep's notes too
 
 
+@pytest.mark.slow
 def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_path):
     write_texts(tmp_path)
     (tmp_path / "here").mkdir()
@@ -167,6 +190,7 @@ def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
 NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["sweep=sentiment_grid model=naive", "sweep=small_moon model=moon,none", NO_WORDS])
 def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path):
     """p_U would make naive dropout something else under the same name."""

@@ -182,6 +182,7 @@ def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     assert bold == ["80"]
 
 
+@pytest.mark.slow
 def test_summary_of_real_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for p_U in (0.1, 0.5):
@@ -256,7 +257,12 @@ def test_a_grid_with_a_long_name_is_shown_too():
     texts = {f"task.{split}": "/".join(["folder" * 5] * 4) for split in ("train", "valid", "test")}
     (grid,) = ranking.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
     grid.fixed |= texts
-    assert len(grid.name.encode()) <= compose.MAX_NAME_BYTES and "/" not in grid.name
+    chosen, _, digest = grid.name.partition("~")
+    assert len(grid.name) <= 80 and "/" not in grid.name and len(digest) == 8
+    assert all(f"{key}={value}" in ranking.table(grid).document() for key, value in grid.fixed.items())
+    assert all(f"{key}={value}" in ranking.best_yaml(grid) for key, value in grid.fixed.items())
+    first, grid.fixed["optim.lr"] = grid.name, 0.5
+    assert grid.name.startswith(f"{chosen}~") and grid.name != first
 
 
 def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):

@@ -117,6 +117,7 @@ def test_a_model_without_dropout_has_nothing_to_sample(folders):
     assert made["choices"]["model"] == "mixed" and made["choices"]["task"] == "text"
 
 
+@pytest.mark.slow
 def test_command_line_and_record(folders):
     folder, (one, two, _) = folders
     done = python("scripts/ensemble.py", str(one), str(two), "--mc", "device=cpu", folder=folder)
@@ -176,6 +177,7 @@ def test_mistakes_are_one_clear_error(folders, tmp_path):
         ensemble.average([ensemble.member(one, False), other])
 
 
+@pytest.mark.slow
 def test_what_the_command_line_refuses_before_averaging(folders):
     folder, (one, _, _) = folders
     (folder / "a.txt").write_text("")

@@ -151,3 +151,12 @@ def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
     asked.clear()
     with pytest.raises(ZeroDivisionError):
         ensemble.average([ensemble.member(run, False)])
+
+
+@pytest.mark.parametrize(("words", "shown"), [(["task=ptb"], True), (["task=pydoc"], False), (["task=cornell"], False)])
+def test_numbers_of_the_authors_way_are_shown_and_explained_for_ptb_only(words, shown):
+    metrics = {"valid_ppl": 90.0, "valid_ppl_authors": 89.0, "wps_train": 900.0, "wps_authors": 800.0}
+    told = run_summary.describe({"metrics": metrics}, compose.compose(words))
+    assert "valid_ppl " in told and "wps_train " in told
+    for name, value in run_summary.AUTHORS_WAY.items():
+        assert (name in told and value in told) is shown

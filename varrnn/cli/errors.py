@@ -15,7 +15,6 @@ from yaml import YAMLError
 from varrnn.config.compose import COMPOSE_ERRORS, CONFIGS, compose
 from varrnn.config.schema import TASKS, RunConfig
 from varrnn.config.validation import suggest
-from varrnn.training.device import out_of_memory
 from varrnn.training.signals import RunStopped
 
 USER_ERRORS = (*COMPOSE_ERRORS, YAMLError, OSError)
@@ -38,6 +37,8 @@ def user_errors() -> Iterator[None]:
         print(f"error: {format_error(error)}", file=sys.stderr)
         sys.exit(1)
     except RuntimeError as error:
+        from varrnn.training.device import out_of_memory  # here, not above: most answers do not need torch
+
         if not out_of_memory(error):
             raise
         said = next(iter(str(error).splitlines()), "")

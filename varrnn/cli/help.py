@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from varrnn.cli.errors import option_docs
-from varrnn.config.compose import CONFIGS, compose, flatten
+from varrnn.config.compose import CONFIGS, compose, compose_raw, flatten, tied_rates
 from varrnn.config.overrides import format_override
 from varrnn.config.schema import DROP_RATES
 
@@ -53,6 +53,8 @@ def text(all_keys: bool = False) -> str:
         "",
     ]
     docs, defaults = option_docs(), flatten(compose([]))
+    for key, source in tied_rates(compose_raw([])).items():
+        docs[source] += f"; variants tie {key} to it: it moves too unless it is given"
     for key in docs if all_keys else KEYS:
         default = f"={format_override(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {docs[key]}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -25,6 +26,8 @@ from varrnn.fileio import PROJECT_ROOT
 
 CONFIGS = PROJECT_ROOT / "configs"
 COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
+OWN_FILES = ("task.train", "task.valid", "task.test", "task.csv")  # options that name a user's own files
+MAX_FILE_NAME = 40  # characters of such a file in the name of a folder
 MAX_NAME_BYTES = 200  # bytes of a folder's name; file systems stop at 255
 
 
@@ -58,6 +61,25 @@ def compose_raw(overrides: Sequence[str]) -> DictConfig:
     """Hydra's part of it."""
     with _hydra():
         return hydra.compose("config", list(overrides))
+
+
+def tied_rates(composed: DictConfig) -> dict[str, str]:
+    """`{"model.p_E": "model.p_U"}`: the drop probabilities that follow another one (`p_E: ${.p_U}` in the YAML)."""
+    values = OmegaConf.to_container(composed.model, resolve=False)
+    assert isinstance(values, dict)
+    found = {name: re.fullmatch(r"\$\{(?:\.|model\.)(\w+)\}", str(values[name])) for name in schema.DROP_RATES}
+    return {f"model.{name}": f"model.{tie[1]}" for name, tie in found.items() if tie}
+
+
+def moved_rates(composed: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """One line for every override that also moves a drop probability which it does not name."""
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
+    return [
+        f"{source}={given[source]} also sets {key}={given[source]}, which model={composed.model.name} ties to it; "
+        f"give {key}= as well to choose it"
+        for key, source in tied_rates(composed).items()
+        if source in given
+    ]
 
 
 def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunConfig:
@@ -122,7 +144,21 @@ def run_dir(config: RunConfig) -> Path:
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()
     differs = {key: value for key, value in diff(config).items() if key != EPOCHS_KEY}
-    return Path(config.runs_root).expanduser() / relative_dir(choices(config), differs, config.seed)
+    root = Path(config.runs_root).expanduser()
+    folder = root / relative_dir(choices(config), short_paths(differs), config.seed)
+    early = root / relative_dir(choices(config), differs, config.seed)
+    return early if early.is_dir() and not folder.is_dir() else folder  # early versions wrote whole paths
+
+
+def short_paths(differs: dict[str, Any]) -> dict[str, Any]:
+    """A user's own files by the name of the first and a hash of their paths; config.yaml has the whole paths."""
+    files = {key: str(value) for key, value in sorted(differs.items()) if key in OWN_FILES and value is not None}
+    if not files:
+        return differs
+    rest = {key: value for key, value in differs.items() if key not in files}
+    first = next(key for key in OWN_FILES if key in files)
+    name = f"{Path(files[first]).name[:MAX_FILE_NAME]}~{short_hash(format_overrides(files))}"
+    return rest | {first.removeprefix("task."): name}
 
 
 def safe_file_name(text: str) -> str:
@@ -130,8 +166,12 @@ def safe_file_name(text: str) -> str:
     name = text.replace("/", "%")
     if len(name.encode()) <= MAX_NAME_BYTES:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{name.encode()[: MAX_NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
+    return f"{name.encode()[: MAX_NAME_BYTES - 13].decode(errors='ignore')}~{short_hash(name, 12)}"
+
+
+def short_hash(text: str, length: int = 8) -> str:
+    """Some hexadecimal digits that distinguish long names."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def format_overrides(differs: dict[str, Any]) -> str:
@@ -163,6 +203,8 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     try:
         saved = OmegaConf.load(file)
         made.task = OmegaConf.structured(_task_class(saved))
+        if saved.task.get("headline") in schema.EARLIER_HEADLINE:
+            saved.task.headline = "exact"
         asked = OmegaConf.merge(made, saved)
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError) as error:
         first = str(error).strip().splitlines()[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from varrnn.config.schema import DROP_RATES, EPOCHS_KEY
+from varrnn.config.schema import DROP_RATES, EPOCHS_KEY, TASKS, RunConfig, flatten
 
 SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
 Run = tuple[str, ...]  # a run as run.py overrides, without the seed
@@ -50,13 +51,22 @@ def _compose_raw(groups: Run) -> Any:
 def matches(found: Identity, wanted: Identity, ignore_prefixes: tuple[str, ...] = ()) -> bool:
     """Whether a record is the wanted run, whatever its seed.
 
-    Compared are the group choices and every option that both know: an option that is newer than the record did not
-    exist then, and a tuned default that changed since then tells the two apart. The horizon of a sentiment run is left
-    out: a shorter run is evidence too, and its verdict says "short horizon".
+    Compared are the group choices and every option. An option that the record does not have is newer than the record,
+    or a path that publishing left out: it counts with its default in varrnn/config/schema.py, which stands for what
+    runs did before the option existed. A tuned default that changed since then distinguishes the two. The horizon of a
+    sentiment run is left out: a shorter run is evidence too, and its verdict says "short horizon".
     """
     if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
         return False
     if SENTIMENT in wanted.options:
         ignore_prefixes = (*ignore_prefixes, EPOCHS_KEY)
     compared = (key for key in wanted.options if not key.startswith((*SEED_KEYS, *ignore_prefixes)))
-    return all(key not in found.options or found.options[key] == wanted.options[key] for key in compared)
+    usual = schema_defaults()
+    return all(found.options.get(key, usual.get(key)) == wanted.options[key] for key in compared)
+
+
+@functools.cache
+def schema_defaults() -> dict[str, Any]:
+    """The default of every option, by its dotted name."""
+    of_tasks = {f"task.{name}": value for task in TASKS.values() for name, value in asdict(task()).items()}
+    return flatten(RunConfig()) | of_tasks

@@ -98,7 +98,7 @@ class LanguageModelConfig(TaskConfig):
     valid: str | None = option(None, "corpus=text: the validation text")
     test: str | None = option(None, "corpus=text: the test text")
     min_count: int | None = option(None, "corpus=text: rarer words become <unk>; default 2, or 1 where <unk> is there")
-    headline: str = option("true", "which validation perplexity is shown first: true, or authors (their normaliser)")
+    headline: str = option("exact", "which validation perplexity is shown first: exact, or authors (their normaliser)")
 
     @property
     def own_files(self) -> bool:
@@ -184,6 +184,7 @@ NON_IDENTITY_KEYS = (
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch
 SCALING = "task.scaling"  # of masks: without dropout there are none
+EARLIER_HEADLINE = ("true", True)  # what early versions called "exact"
 CHOICE_GROUPS = ("task", "size", "model", "cell", "protocol")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from varrnn.config.schema import DROP_RATES, RunConfig, flatten
-from varrnn.dropout import CELL_SCALINGS
 from varrnn.errors import UserError
 
+CELL_SCALINGS = ("read", "step", "inverted")  # those of varrnn.dropout, which needs torch; a test compares them
 ALLOWED = {
     "cell": ("lstm", "gru", "rnn"),
     "model.cell_scaling": CELL_SCALINGS,
@@ -52,6 +52,9 @@ def check(config: RunConfig) -> None:
             raise UserError(
                 f"{key}={values[key]}: allowed are {', '.join(allowed)}{suggest(str(values[key]), allowed)}"
             )
+    for key in ("run_dir", "runs_root"):
+        if values[key] is not None and not values[key].strip():
+            raise UserError(f"{key}={values[key]}: empty; give a folder, or leave {key}= out")
     check_numbers(values)
     for name in sorted(DROP_RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
         if not 0 <= values[f"model.{name}"] < 1:

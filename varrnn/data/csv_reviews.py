@@ -16,28 +16,46 @@ from varrnn.data.reviews import Reviews
 from varrnn.errors import UserError
 
 COLUMNS = ("text", "rating")
+DELIMITERS = ",;\t|"
+LARGEST = 1e18  # the squares of much larger ratings are infinite in float32, in which the network computes
+LONGEST_FIELD = 2**31 - 1  # characters; the default of the csv module is 131,072
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def load(path: str) -> Reviews:
-    """Texts in lower case, punctuation as words of its own; ratings on any scale. Other columns are ignored."""
+    """Texts in lower case, each punctuation mark a word; ratings on any scale. Other columns are ignored.
+
+    The delimiter is found from the header, whose names may be in any case and have spaces around them.
+    """
     file = Path(path).expanduser()
     content = files.read(file)
-    lines = _lines(file, files.decode(file, content))
-    _, header = next(lines, (1, []))
-    missing = [column for column in COLUMNS if column not in header]
-    if missing:
-        raise UserError(f"{file}: no column {missing[0]!r}; the first line names {header}, give text,rating")
-    rows = [_row(file, line, header, fields) for line, fields in lines]
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        header, rows = _table(file, files.decode(file, content))
+    finally:
+        csv.field_size_limit(limit)
     if not rows:
         raise UserError(f"{file}: a header but no reviews below it")
-    texts, ratings = zip(*rows)
+    texts, ratings = zip(*(_row(file, line, header, fields) for line, fields in rows))
     return Reviews("reviews", list(texts), np.array(ratings), files.sha256_of(content), source=str(file))
+
+
+def _table(file: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of the columns, and the rows below with their lines."""
+    lines = _lines(file, text)
+    _, named = next(lines, (1, []))
+    header = [name.strip().lower() for name in named]
+    for column in COLUMNS:
+        if header.count(column) != 1:
+            count = "no column" if column not in header else f"{header.count(column)} columns"
+            raise UserError(f"{file}: {count} {column!r}; the first line names {named}, give text,rating")
+    return header, list(lines)
 
 
 def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """Every row that is not blank, with the line in which it begins: a quoted text may go on over several."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    source = io.StringIO(text, newline="")
+    reader = csv.reader(source, delimiter=_delimiter(text), skipinitialspace=True, strict=True)
     begin = 1
     try:
         for fields in reader:
@@ -46,6 +64,15 @@ def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             begin = reader.line_num + 1
     except csv.Error as error:
         raise UserError(f'{file}, line {begin}: not a valid CSV file ({error}); quote texts with "..."') from None
+
+
+def _delimiter(text: str) -> str:
+    """The delimiter that the standard library's sniffer finds in the header; a comma where it finds none."""
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    try:
+        return csv.Sniffer().sniff(header, DELIMITERS).delimiter
+    except csv.Error:  # e.g. a single column, which is rejected by its name
+        return ","
 
 
 def _row(file: Path, line: int, header: list[str], fields: list[str]) -> tuple[list[str], float]:
@@ -71,4 +98,6 @@ def _rating(file: Path, line: int, row: dict[str, str]) -> float:
         rating = math.nan
     if not math.isfinite(rating):
         raise UserError(f"{file}, line {line}: rating {value!r} is not a number; give one such as 0.7")
+    if abs(rating) > LARGEST:
+        raise UserError(f"{file}, line {line}: rating {value} is beyond {LARGEST:g}; divide all ratings by some number")
     return rating

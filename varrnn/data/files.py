@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -62,8 +63,24 @@ def read(path: Path) -> bytes:
     return content
 
 
+def wide_encoding(content: bytes) -> str:
+    """UTF-16 or UTF-32, by the byte order mark or by the zero bytes that no other text has; "" for anything else."""
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    start = content[:1000]
+    if start.count(0) < len(start) / 3:
+        return ""
+    wide = "UTF-32" if start.count(0) > len(start) / 1.6 else "UTF-16"
+    return f"{wide}{'BE' if start[0] == 0 else 'LE'}"
+
+
 def decode(path: Path, content: bytes) -> str:
     """UTF-8, nothing else: a wrong guess would make other words of the same bytes."""
+    wide = wide_encoding(content)
+    if wide:
+        raise UserError(f"{path}: the text is {wide}, not UTF-8; convert the file: `iconv -f {wide} -t UTF-8`")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from pathlib import Path
 
 from varrnn.data import files
@@ -46,6 +47,16 @@ def _tokens(path: Path, content: bytes) -> list[str]:
     return tokens
 
 
+def _advice(train: list[str]) -> str:
+    """The smallest min_count that gives this text an `<unk>` and leaves it other words; "" if there is none."""
+    counts = Counter(word for word in train if word != EOS)
+    rarest = min(counts.values())
+    if rarest == max(counts.values()):
+        return ""
+    times = "once" if rarest == 1 else f"{rarest} times"
+    return f"its rarest words occur {times}: set task.min_count={rarest + 1} so that they become {UNK}, or "
+
+
 def _check_unseen(splits: list[list[str]], min_count: int) -> None:
     """Unseen words need an `<unk>` that training has seen, or their probability would be arbitrary."""
     known = set(splits[0])
@@ -56,7 +67,7 @@ def _check_unseen(splits: list[list[str]], min_count: int) -> None:
     if UNK not in replace_rare(splits[:1], min_count)[0]:
         raise UserError(
             f"{len(set(unseen))} words of valid and test do not occur in train ({some}, ...), and train has no {UNK}; "
-            f"set task.min_count=2 so that rare words become {UNK}, or put {UNK} into the files"
+            f"{_advice(splits[0])}put {UNK} into the files"
         )
     share = len(unseen) / (len(splits[1]) + len(splits[2]))
     warnings.warn(

@@ -15,8 +15,9 @@ from varrnn.config.compose import COMPOSE_ERRORS, defaults, relative_dir
 from varrnn.config.identity import SEED_KEYS, SENTIMENT
 from varrnn.config.schema import EPOCHS_KEY
 from varrnn.errors import UserError
+from varrnn.records import integrity
 from varrnn.records.schema import FINISHED
-from varrnn.records.store import RECORDS, TMP_SUFFIX, Record, load, read
+from varrnn.records.store import RECORDS, TMP_SUFFIX, Record, json_files, load, read, read_json
 
 SAMPLES = "mc_samples"  # a column of sentiment runs
 BY_MC = ("_mc", "_ll")  # how the columns end that depend on it
@@ -101,8 +102,20 @@ def mc_samples(record: Record, row: int) -> Any:
     return record.options.get(f"task.{SAMPLES}") if found is None else found
 
 
+def add_digests(folder: Path) -> None:
+    """Give every record that has no digest the one of its content."""
+    for path in json_files(folder):
+        content = read_json(path)
+        if integrity.DIGEST not in content:
+            integrity.write(path, content)
+
+
 def relocate(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
-    """Move every record of a run to its place; returns (from, to) of those that were elsewhere."""
+    """Move every record of a run to its place; returns (from, to) of those that were elsewhere.
+
+    A record of an early version, which has no digest, gets one; one that was edited is rejected as everywhere.
+    """
+    add_digests(folder)
     moves = [(record.path, folder / relative_path(record)) for record in load(folder).runs]
     wanted: dict[Path, Path] = {}
     for old, new in moves:

@@ -84,12 +84,14 @@ ENSEMBLE = {
 }
 
 
-def validation_error(content: Mapping[str, Any], shape: Mapping[str, Entry]) -> str:
+def validation_error(
+    content: Mapping[str, Any], shape: Mapping[str, Entry], optional: Mapping[str, Entry] = OPTIONAL
+) -> str:
     """What is wrong with a record; "" where nothing is."""
     absent = [key for key in shape if key not in content]
     if absent:
         return f"no {', '.join(absent)} in this record"
-    for key, entry in (OPTIONAL | dict(shape)).items():
+    for key, entry in {**optional, **shape}.items():
         if key in content and not entry.is_valid(content[key]):
             return f"{key} is {json.dumps(content[key])[:40]}, it should be {entry.words}"
     return ""

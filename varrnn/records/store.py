@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from varrnn.config.identity import Identity, Run, identity_of, matches
-from varrnn.config.schema import EPOCHS_KEY, effective, flatten
+from varrnn.config.schema import EARLIER_HEADLINE, EPOCHS_KEY, effective, flatten
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
+from varrnn.records import integrity
 from varrnn.records import schema as record_schema
 from varrnn.records.schema import UNSTABLE
 from varrnn.version import SCHEMA
@@ -83,8 +84,9 @@ class Record:
 
     @functools.cached_property
     def options(self) -> dict[str, Any]:
-        """The config by dotted names."""
-        return flatten(self.config)
+        """The config by dotted names; of an early version also where a word has changed since."""
+        found = flatten(self.config)
+        return found | {"task.headline": "exact"} if found.get("task.headline") in EARLIER_HEADLINE else found
 
 
 class Curve(NamedTuple):
@@ -203,15 +205,18 @@ def load(folder: Path | str = RECORDS) -> Records:
         raise UserError(f"{stray}: relocating was interrupted; {hint}")
     runs, ensembles, benchmarks = [], [], []
     for path in json_files(Path(folder)):
-        content = _read(path)
+        content = read_json(path)
         if path.relative_to(folder).parts[0] == "benchmark":
             record_schema.check(path, content, {}, "measure again with scripts/benchmark.py --record")
+            integrity.check_digest(path, content)
             benchmarks.append(content)
         elif content.get("kind") == "ensemble":
             record_schema.check(path, content, record_schema.ENSEMBLE, AGAIN)
+            check_integrity(path, content)
             ensembles.append(content)
         else:
             runs.append(as_record(path, content))
+            check_integrity(path, content)
     benchmarks.sort(key=lambda benchmark: str((benchmark.get("machine") or {}).get("date", "")))
     return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
 
@@ -222,7 +227,7 @@ def json_files(folder: Path) -> list[Path]:
     return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
@@ -234,7 +239,16 @@ def _read(path: Path) -> dict[str, Any]:
 
 def read(path: Path) -> Record:
     """One record of a run."""
-    return as_record(path, _read(path))
+    content = read_json(path)
+    found = as_record(path, content)
+    check_integrity(path, content)
+    return found
+
+
+def check_integrity(path: Path, content: Mapping[str, Any]) -> None:
+    """Neither edited since it was published, nor made from other data than it names."""
+    integrity.check_known_data(path, content)
+    integrity.check_digest(path, content)
 
 
 def as_record(path: Path, content: Mapping[str, Any]) -> Record:

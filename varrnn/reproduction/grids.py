@@ -1,4 +1,4 @@
-"""The planned grids of the small model: how much of one has records, and which point validation chooses."""
+"""The planned grids of the small model: how much of one has records, and which point is chosen."""
 
 from varrnn.config.identity import Run, identity_of
 from varrnn.records.selection import lowest
@@ -18,3 +18,15 @@ def best_on_validation(records: Records, run: Run) -> Group:
     points = {rates: group for rates, group in records.grid(run).items() if rates in planned or not planned}
     best = lowest({key: group.by_seed("valid_ppl") for key, group in points.items()})
     return Group() if best is None else points[best]
+
+
+def at_corner(model: str, chosen: Group) -> bool:
+    """Whether a chosen rate of the small model lies at the edge of its grid, so that a better one may lie beyond."""
+    points = [dict(identity_of(point).rates) for point in small_grid().get(model, [])]
+    if not chosen.records:
+        return False
+    for name, rate in chosen.records[0].rates:
+        tried = {point[name] for point in points if name in point}
+        if len(tried) > 1 and rate in (min(tried), max(tried)):
+            return True
+    return False

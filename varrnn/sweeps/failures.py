@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from varrnn import fileio
 from varrnn.config import compose
 from varrnn.config.overrides import run_command
-from varrnn.config.schema import RunConfig
+from varrnn.config.schema import OTHER_FOLDER, RunConfig
 from varrnn.errors import UserError
-from varrnn.training import checkpoint
 
 LAST_LINES = 5
 
@@ -37,8 +37,7 @@ def record_failure(error: Exception, config: RunConfig | None, overrides: Sequen
     folder, text = compose.run_dir(config), str(error) or type(error).__name__
     if not isinstance(error, UserError):
         text = traceback.format_exc()
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(folder / "error.txt", text)
+        fileio.write_text(folder / "error.txt", text, OTHER_FOLDER)
     return Failure(str(folder), text.splitlines()[-LAST_LINES:], run_command(config))
 
 

@@ -30,7 +30,7 @@ def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
         draw_cells(panels[0], cells, best)
         panels[0].set(xticks=range(len(across)), xticklabels=across, xlabel=axis_label(x))
         panels[0].set(yticks=range(len(down)), yticklabels=down, ylabel=axis_label(y) if y else "")
-        title = textwrap.wrap(" ".join(grid.name_parts), 50, break_on_hyphens=False)
+        title = textwrap.wrap(grid.title, 50, break_on_hyphens=False)
         panels[0].set_title("\n".join([*title, grid.score]))
     return files
 

@@ -1,6 +1,7 @@
 """The runs of a sweep: each gets its share of the machine, and a failing one does not take the others along.
 
 Hydra's launchers start the jobs, in one process, in several, or through Slurm; here is only what a job does inside one.
+torch is imported when a run starts: a mistake on the command line is answered without it.
 """
 
 import fcntl
@@ -17,20 +18,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
+from varrnn import fileio
 from varrnn.cli.errors import USER_ERRORS, format_error
 from varrnn.config import compose
-from varrnn.config.schema import RunConfig
+from varrnn.config.schema import OTHER_FOLDER, RunConfig
 from varrnn.errors import UserError
 from varrnn.sweeps import failures
 from varrnn.sweeps.plan import non_identity_key, num_points, unsupported_rate
-from varrnn.training import checkpoint
-from varrnn.training import run as training_run
 from varrnn.training.signals import RunStopped
 
 STOP_FILE = "stopped"  # a file in the sweep's folder
@@ -59,6 +58,7 @@ class SweepCallback(Callback):
             raise UserError(f"run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
         if wrong := non_identity_key(config) or unsupported_rate(config):
             raise UserError(wrong)
+        print("".join(f"note: {line}\n" for line in compose.moved_rates(config, config.hydra.overrides.task)), end="")
         # left by an earlier sweep, where hydra.sweep.dir is given
         left = [folder / STOP_FILE, *folder.glob("failed_*.json")]
         for file in left:
@@ -98,6 +98,8 @@ def max_parallel_runs(device: str) -> int:
 
 def usable_gpus(device: str) -> int:
     """How many GPUs there are to choose from; those of a driver that torch cannot use are counted by CUDA too."""
+    import torch
+
     return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
 
 
@@ -112,7 +114,11 @@ def run(composed: DictConfig) -> None:
     if hydra.mode == RunMode.MULTIRUN:
         job(composed)
     else:
-        training_run.run(compose.to_config(composed, hydra.runtime.choices))
+        config = compose.to_config(composed, hydra.runtime.choices)
+        print("".join(f"note: {line}\n" for line in compose.moved_rates(composed, hydra.overrides.task)), end="")
+        from varrnn.training import run as training_run
+
+        training_run.run(config)
 
 
 def job(composed: DictConfig) -> None:
@@ -128,6 +134,8 @@ def job(composed: DictConfig) -> None:
             if (folder / STOP_FILE).exists():
                 return
         config = compose.to_config(composed, hydra.runtime.choices)
+        from varrnn.training import run as training_run
+
         with assign_resources(config, hydra, folder):
             training_run.run(config)
     except KeyboardInterrupt as asked:
@@ -138,8 +146,7 @@ def job(composed: DictConfig) -> None:
     except Exception as error:
         failure = failures.record_failure(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)))
+        fileio.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)), OTHER_FOLDER)
     finally:
         free_gpu_memory()
         if parallel:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
@@ -148,6 +155,10 @@ def job(composed: DictConfig) -> None:
 
 def free_gpu_memory() -> None:
     """Hand back the GPU memory of the run that has ended, a failed one's included, before the next begins."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
     if torch.cuda.is_initialized():
         gc.collect()
         torch.cuda.empty_cache()
@@ -159,6 +170,8 @@ def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[No
 
     The config is left alone: where a run was computed is nothing that its next evaluation has to repeat.
     """
+    import torch
+
     launcher = hydra.runtime.choices["hydra/launcher"]
     parallel, threads = launcher == "joblib", 0
     if parallel:

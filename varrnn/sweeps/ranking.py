@@ -24,6 +24,7 @@ from varrnn.reproduction.tables import Table
 GRID = (*(f"model.{name}" for name in DROP_RATES), "optim.weight_decay")
 SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
 TEST_METRICS = ("test_rmse_mc", "test_rmse")  # how the authors chose for sentiment: under protocol=authors_code alone
+MAX_NAME = 60  # characters of a file's name
 PROBE = 0.123  # a value that no file has
 Values = tuple[Any, ...]
 
@@ -66,8 +67,16 @@ class Grid:
 
     @property
     def name(self) -> str:
-        """`ptb_small_naive`, for files."""
-        return compose.safe_file_name("_".join(self.name_parts))
+        """`ptb_small_naive`, for files: a long one is cut to its choices and a hash; `title` says it all."""
+        whole = "_".join(self.name_parts)
+        chosen = "_".join(self.name_parts[: len(self.name_parts) - len(self.fixed)])
+        short = whole if len(whole) <= MAX_NAME else f"{chosen}~{compose.short_hash(whole)}"
+        return compose.safe_file_name(short)
+
+    @property
+    def title(self) -> str:
+        """Every choice, and every option that differs from the choices."""
+        return " ".join(self.name_parts)
 
     @property
     def leakage_note(self) -> str:
@@ -163,7 +172,7 @@ def table(grid: Grid) -> Table:
         for rank, point in enumerate(grid.points, 1)
     ]
     note = f"Ranked by {grid.score}, {seeds_note(grid)}. {grid.leakage_note}"
-    return Table(grid.name, grid.name, columns, rows, note)
+    return Table(grid.name, grid.title, columns, rows, note)
 
 
 def seeds_note(grid: Grid) -> str:
@@ -211,6 +220,7 @@ def best_yaml(grid: Grid) -> str:
     seeds = f"{len(best.scores)} seed{'s' if len(best.scores) > 1 else ''}"
     lines = [
         "# @package _global_",
+        f"# {grid.title}",
         f"# The best of {len(grid.points)} by {grid.score}: {best} ({seeds}). {grid.leakage_note}",
     ]
     return "\n".join(lines) + "\n" + OmegaConf.to_yaml(tree)

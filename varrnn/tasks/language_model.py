@@ -43,8 +43,8 @@ class LanguageModelTask:
         """Read the corpus that the options name."""
         if options.corpus not in CORPORA:
             raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
-        if options.headline not in ("true", "authors"):
-            raise UserError(f"task.headline={options.headline}: allowed are true, authors")
+        if options.headline not in ("exact", "authors"):
+            raise UserError(f"task.headline={options.headline}: allowed are exact, authors")
         reject_unused_options(options, SOURCES, options.corpus)
         return cls(CORPORA[options.corpus](options), options, device)
 

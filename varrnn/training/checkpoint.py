@@ -100,6 +100,25 @@ def require_same_config(folder: Path, saved: dict[str, Any], asked: dict[str, An
         raise UserError("\n".join([f"{folder} holds a run with another config:", *lines, "choose another run_dir="]))
 
 
+def check_identity(file: Path, saved: Any, asked: dict[str, Any]) -> None:
+    """Reject a checkpoint of another seed or config that was copied into this folder.
+
+    Only keys that both know are compared: an option that is newer than the file did not exist when it was written.
+    Files of early versions have no identity and are accepted.
+    """
+    with checkpoint_errors(file):
+        found = dict(saved.get("identity", {}))
+    lines = [
+        f"  {key}: {found[key]} there, {asked[key]} asked for"
+        for key in sorted(found.keys() & asked.keys())
+        if found[key] != asked[key]
+    ]
+    if lines:
+        raise UserError(
+            "\n".join([f"{file}: belongs to another run:", *lines, "put this run's own file back, or", AGAIN])
+        )
+
+
 def fingerprint(model: torch.nn.Module) -> str:
     """A hash of all parameters: which trained model a saved evaluation belongs to."""
     digest = hashlib.sha256()

@@ -1,5 +1,6 @@
 """Where a run computes, and what to do when it does not fit there."""
 
+import os
 import re
 
 import torch
@@ -58,6 +59,31 @@ def out_of_memory(error: Exception) -> bool:
 def is_device_error(error: Exception) -> bool:
     """Whether the device has failed, rather than what it was given."""
     return out_of_memory(error) or isinstance(error, getattr(torch, "AcceleratorError", ()))
+
+
+def memory_gb(device: torch.device) -> float:
+    """All the memory of the device, in GB."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / 1e9
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+def check_memory(config: RunConfig, device: torch.device) -> None:
+    """Reject a network that cannot fit before it is built, which would take minutes and then fail.
+
+    Counted is only what every run needs: weights and gradients of the recurrent layers, and the gates that the
+    backward pass reads.
+    """
+    size, gates = config.size, {"lstm": 4, "gru": 3}.get(config.cell, 1)
+    weights = 2 * gates * (size.units + 1) * size.units  # of one layer
+    states = (gates + 1) * config.task.steps * config.task.batch_size * size.units
+    needed, there = 4 * size.layers * (2 * weights + states) / 1e9, memory_gb(device)
+    if needed > there:
+        raise UserError(
+            f"not enough memory for size.units={size.units}, size.layers={size.layers}, task.batch_size="
+            f"{config.task.batch_size} and task.steps={config.task.steps}: the recurrent layers alone need about "
+            f"{needed:,.0f} GB, {device} has {there:,.0f} GB; lower one of them"
+        )
 
 
 def oom_hint(config: RunConfig) -> str:

@@ -54,12 +54,16 @@ def write_error(folder: Path, error: Exception) -> None:
 def _run(config: RunConfig, folder: Path) -> dict[str, Any]:
     run_summary.code_version()  # asked now: see summary.commit
     torch_device = device.choose_device(config)
+    device.check_memory(config, torch_device)
     run_summary.reset_peak_memory(torch_device)
     started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if started and (folder / "config.yaml").is_file():
         saved = compose.load_run(folder)
         checkpoint.require_same_config(folder, compose.folder_identity(saved), compose.folder_identity(config))
     summary, extend = run_summary.read(folder), False
+    if summary is not None:
+        told = {"identity": compose.identity(summary["config"])}
+        checkpoint.check_identity(folder / SUMMARY_FILE, told, compose.folder_identity(config))
     if run_summary.is_finished(summary):
         asked = config.optim.epochs
         config, extend = resolve_epochs(config, summary)
@@ -191,7 +195,7 @@ def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: P
     last = task.final_metrics(model)
     best = last
     if progress.best_epoch not in (0, progress.epoch - 1):
-        load_best(model, folder)
+        load_parameters(model, config, folder / BEST, progress.best_epoch)
         best = task.final_metrics(model)
     reported = best if config.train.early_stopping else last
     metrics = dict(reported)
@@ -208,17 +212,26 @@ def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: P
     }
 
 
-def load_best(model: SequenceModel, folder: Path) -> None:
-    """The parameters of the epoch with the best validation value."""
-    checkpoint.load_weights(model, checkpoint.load(folder / BEST), folder / BEST)
+def load_parameters(model: SequenceModel, config: RunConfig, file: Path, epoch: int | None) -> None:
+    """Put the parameters in checkpoint.pt or best.pt into the model; rejected if of another run or another epoch."""
+    saved = checkpoint.load(file)
+    checkpoint.check_identity(file, saved, compose.folder_identity(config))
+    with checkpoint.checkpoint_errors(file):
+        found = saved["epoch"] if file.name == BEST else saved["progress"]["epoch"] - 1
+    if epoch is not None and found != epoch:
+        raise UserError(
+            f"{file}: holds epoch {found}, the numbers of this run are of epoch {epoch}; {checkpoint.AGAIN}"
+        )
+    checkpoint.load_weights(model, saved, file)
 
 
 def load_reported_weights(model: SequenceModel, config: RunConfig, folder: Path) -> None:
     """The parameters behind the reported numbers of a finished run."""
+    summary = run_summary.finished(folder)
     if config.train.early_stopping:
-        load_best(model, folder)
+        load_parameters(model, config, folder / BEST, summary["metrics"].get("best_epoch"))
     else:
-        checkpoint.load_weights(model, checkpoint.load(folder / CHECKPOINT), folder / CHECKPOINT)
+        load_parameters(model, config, folder / CHECKPOINT, summary["history"]["epoch"][-1])
 
 
 def mc_up_to_date(summary: dict[str, Any], config: RunConfig) -> bool:

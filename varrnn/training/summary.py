@@ -19,10 +19,37 @@ from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 from varrnn.kernels import native
 from varrnn.records import schema as record_schema
-from varrnn.records.schema import FINISHED, SUMMARY_FILE
+from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.training import checkpoint
 from varrnn.version import SCHEMA, __version__
 
+
+def _of_data(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("name", "sha256"))
+
+
+def _of_mc(value: Any) -> bool:
+    whole = isinstance(value, dict) and record_schema.is_int(value.get("samples"))
+    return whole and isinstance(value.get("word_dropout"), bool)
+
+
+STATED = {  # what a run reads of its own summary, besides what a record must have
+    "status": record_schema.Entry(
+        lambda value: value in (FINISHED, UNSTABLE, GOING_ON), f"{FINISHED}, {UNSTABLE} or {GOING_ON!r}"
+    ),
+    "data": record_schema.Entry(_of_data, "the name and sha256 of the data"),
+}
+STATED_IF_THERE = {
+    "mc": record_schema.Entry(_of_mc, "samples (a whole number) and word_dropout (true or false)"),
+    "commits": record_schema.Entry(
+        lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value), "a list of commits"
+    ),
+    "duration": record_schema.NUMBERS,
+}
+AUTHORS_WAY = {
+    "valid_ppl_authors": "as in Table 1: the authors' code divides by a count that is too large; valid_ppl is exact",
+    "wps_authors": "validation included, as in the authors' log; wps_train is training alone",
+}
 TRACKED_PATHS = ("varrnn", "configs", "run.py")
 
 
@@ -35,11 +62,23 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    problem = record_schema.validation_error(found, record_schema.RUN) if isinstance(found, dict) else "no JSON object"
-    if problem or not found.get("data") or EPOCHS_KEY not in flatten(found["config"]):
-        why = f" ({problem})" if problem else ""
-        raise UserError(f"{file}: not the summary of a run{why}; remove it and start the same command again")
-    return found
+    fault = problem(found) if isinstance(found, dict) else "no JSON object"
+    if fault:
+        raise UserError(f"{file}: not the summary of a run ({fault}); remove it and start the same command again")
+    return {"commits": [str(found.get("commit"))], "duration": {}, **found}  # early versions had one commit only
+
+
+def problem(found: dict[str, Any]) -> str:
+    """What is wrong with a summary that is valid JSON, e.g. one edited by hand; "" if nothing is."""
+    fault = record_schema.validation_error(found, record_schema.RUN | STATED, record_schema.OPTIONAL | STATED_IF_THERE)
+    if fault:
+        return fault
+    epochs, trained = flatten(found["config"]).get(EPOCHS_KEY), found["history"]["epoch"]
+    if not record_schema.is_int(epochs):
+        return f"config.{EPOCHS_KEY} is {epochs!r}, it should be a whole number"
+    if trained != list(range(1, len(trained) + 1)) or (found["status"] == FINISHED and not trained):
+        return "history.epoch does not count from 1 to the last epoch"
+    return ""
 
 
 def is_finished(summary: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
@@ -73,11 +112,16 @@ def nan_to_null(value: Any) -> Any:
 
 
 def describe(summary: dict[str, Any], config: RunConfig) -> str:
-    """The final numbers in a few lines."""
-    shown = {name: value for name, value in summary["metrics"].items() if not name.endswith(("_last", "_best"))}
-    if getattr(config.task, "headline", "") == "authors" and "valid_ppl_authors" in shown:
-        shown = {"valid_ppl_authors": shown["valid_ppl_authors"], **shown}
-    return "\n".join(f"  {name:20} {format_number(value)}" for name, value in shown.items() if value is not None)
+    """The final numbers in a few lines; those of the authors' way for PTB only, where the paper has such numbers."""
+    first = getattr(config.task, "headline", "") == "authors"
+    hidden = () if getattr(config.task, "corpus", "") == "ptb" or first else tuple(AUTHORS_WAY)
+    names = [name for name in summary["metrics"] if not name.endswith(("_last", "_best")) and name not in hidden]
+    if first and "valid_ppl_authors" in names:
+        names = list(dict.fromkeys(["valid_ppl_authors", *names]))
+    shown = {name: summary["metrics"][name] for name in names if summary["metrics"][name] is not None}
+    return "\n".join(
+        f"  {name:20} {format_number(value):8}  {AUTHORS_WAY.get(name, '')}".rstrip() for name, value in shown.items()
+    )
 
 
 def format_number(value: float) -> str:

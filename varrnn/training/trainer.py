@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.config import schema
+from varrnn.config import compose, schema
 from varrnn.errors import UserError
+from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task, to_device
 from varrnn.tasks.model import SequenceModel
 from varrnn.training import checkpoint, optim
@@ -61,6 +62,44 @@ class Progress:
         self.__dict__.update({names.get(key, key): value for key, value in state.items()})
 
 
+def progress_problem(saved: Any, updates: int, state_shape: tuple[int, ...]) -> str:
+    """What is wrong with the progress in a checkpoint that can be loaded, e.g. one edited by hand; "" if nothing is.
+
+    `updates` is the number of updates of an epoch, `state_shape` the shape (layers, batch, units) of a carried state.
+    """
+    if not isinstance(saved, dict):
+        return f"progress is a {type(saved).__name__}"
+    filled = Progress().state_dict() | saved  # fields that are newer than the checkpoint keep their defaults
+    for name in ("epoch", "update", "best_epoch", "words"):
+        if type(filled[name]) is not int:
+            return f"progress.{name} is {filled[name]!r}, not an integer"
+    for name in ("best_score", "epoch_seconds", "train_seconds", "total_seconds"):
+        value = filled[name]
+        if type(value) not in (int, float) or math.isnan(value) or (value < 0 and name != "best_score"):
+            return f"progress.{name} is {value!r}, not a number of its kind"
+    for name, kind in (("commits", str), ("places", str), ("batches", float)):
+        if not isinstance(filled[name], list) or not all(isinstance(entry, kind) for entry in filled[name]):
+            return f"progress.{name} is not a list of {kind.__name__}"
+    epoch, update, history = filled["epoch"], filled["update"], filled["history"]
+    ranges = {"epoch": (1, math.inf), "update": (0, updates - 1), "best_epoch": (0, epoch - 1), "words": (0, math.inf)}
+    for name, (least, most) in ranges.items():
+        if not least <= filled[name] <= most:
+            return f"progress.{name} is {filled[name]}, it should be from {least} to {most}"
+    counted = history["epoch"] if record_schema.is_history(history) else None
+    if counted is None or len(counted) != epoch - 1 or counted != list(range(1, epoch)):
+        return f"progress.history does not have the {epoch - 1} epochs before epoch {epoch}"
+    for name in ("words", "train_seconds", "total_seconds"):
+        if epoch > 1 and not filled[name]:
+            return f"progress.{name} is 0 in epoch {epoch}"
+    state, looked_at = filled["state"], filled["looked_at"]
+    if (update > 0) != isinstance(looked_at, Tensor) or (update and looked_at.shape != (updates, 2)):
+        return f"progress.looked_at does not fit update {update} of {updates}"
+    parts = state if isinstance(state, tuple) else () if state is None else (state,)
+    if any(not isinstance(part, Tensor) or part.shape != state_shape or not part.is_floating_point() for part in parts):
+        return f"progress.state is not of the shape {state_shape}"
+    return ""
+
+
 class Trainer:
     """Carries a run from wherever it stands to its last epoch."""
 
@@ -98,7 +137,7 @@ class Trainer:
     def finished(self) -> bool:
         """Is there nothing left to train?"""
         progress, patience = self.progress, self.config.train.patience
-        waited = progress.epoch - 1 - progress.best_epoch
+        waited = progress.epoch - 1 - progress.best_epoch if progress.best_epoch else 0
         out_of_patience = patience > 0 and self.task.selection_metric is not None and waited >= patience
         return progress.epoch > self.config.optim.epochs or out_of_patience
 
@@ -197,10 +236,13 @@ class Trainer:
         progress, metric = self.progress, self.task.selection_metric
         if metric is not None and measured[metric] < progress.best_score:
             progress.best_epoch, progress.best_score = progress.epoch, measured[metric]
-            checkpoint.save({"epoch": progress.epoch, "model": self.model.state_dict()}, self.folder / BEST)
 
     def save(self) -> None:
-        """Everything that the next start needs; the log is rewritten from the same history."""
+        """Everything that the next start needs; the log is rewritten from the same history.
+
+        best.pt is a copy of the parameters in checkpoint.pt after the best epoch, and is written second: `restore`
+        repeats the copy if the process died between the two.
+        """
         progress = self.progress
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimizer.state_dict()}
         state |= {
@@ -208,7 +250,9 @@ class Trainer:
             "place": run_summary.environment(self.device),
             "data": self.task.sha256,
         }
-        checkpoint.save(state, self.folder / CHECKPOINT)
+        checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / CHECKPOINT)
+        if self._is_best():
+            self._save_best()
         names = list(progress.history)
         rows = [",".join(names)]
         rows += [
@@ -216,15 +260,26 @@ class Trainer:
         ]
         checkpoint.write_text(self.folder / "log.csv", "\n".join(rows) + "\n")
 
+    def _is_best(self) -> bool:
+        """Are the current parameters those of the best epoch?"""
+        progress = self.progress
+        return progress.update == 0 and progress.best_epoch == progress.epoch - 1 > 0
+
+    def _save_best(self) -> None:
+        state = {"epoch": self.progress.best_epoch, "model": self.model.state_dict()}
+        checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / BEST)
+
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         file = self.folder / CHECKPOINT
         if not file.is_file():
             return
         saved = checkpoint.load(file)
+        checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
         with checkpoint.checkpoint_errors(file):
             data, environment = saved["data"], saved["place"]
             saved_progress = to_device(saved["progress"], self.device)
+            self._check_progress(saved_progress)
         if data != self.task.sha256:
             raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
         checkpoint.load_weights(self.model, saved, file)
@@ -232,9 +287,6 @@ class Trainer:
             self.optimizer.load_state_dict(saved["optimiser"])
             self.progress.load_state_dict(saved_progress)
         progress, asked = self.progress, self.config.optim.epochs
-        if progress.best_epoch and not (self.folder / BEST).is_file():
-            progress.best_epoch, progress.best_score = 0, math.inf
-            self.monitor.log(f"warning: {self.folder / BEST} is missing; the best epoch is looked for from here on")
         progress.environments = progress.environments or [environment]  # early versions kept the last one only
         here = run_summary.environment(self.device)
         if here != environment:
@@ -247,8 +299,38 @@ class Trainer:
                 f"{self.folder}: optim.epochs={asked}, but it is in epoch {progress.epoch} already; ask for more, or "
                 "choose run_dir="
             )
+        self._restore_best()
         if not self.finished():
             self.monitor.log(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
+
+    def _check_progress(self, progress: Any) -> None:
+        size = self.config.size
+        problem = progress_problem(
+            progress, self.task.updates_per_epoch, (size.layers, self.config.task.batch_size, size.units)
+        )
+        if problem:
+            raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.AGAIN}")
+
+    def _restore_best(self) -> None:
+        """Make best.pt agree with checkpoint.pt, or say that the best epoch is lost."""
+        progress, file = self.progress, self.folder / BEST
+        if not progress.best_epoch:
+            return
+        problem = "is missing"
+        if file.is_file():
+            saved = checkpoint.load(file)
+            checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
+            with checkpoint.checkpoint_errors(file):
+                problem = f"holds epoch {saved['epoch']}, but epoch {progress.best_epoch} is the best in {CHECKPOINT}"
+                if saved["epoch"] == progress.best_epoch:
+                    return
+        if self._is_best():
+            self._save_best()
+        elif self.finished():
+            raise UserError(f"{file}: {problem}; {checkpoint.AGAIN}")
+        else:
+            progress.best_epoch, progress.best_score = 0, math.inf
+            self.monitor.log(f"warning: {file} {problem}; the best epoch is looked for from here on")
 
     def _start_bar(self) -> None:
         words = sum(self.task.words(update) for update in range(self.task.updates_per_epoch))

@@ -14,6 +14,7 @@ Rule = Callable[[Evidence], Outcome | None]
 Levels = Mapping[str, float | None]  # metric -> published value
 
 VALID, TEST, MC = "valid_ppl_authors", "test_ppl", "test_ppl_mc"
+SIGN_ONLY = "at this size only the sign is judged"
 WORDS = {VALID: "valid by the authors' way", TEST: "test", MC: "test MC", "valid_ppl": "valid"}
 
 
@@ -27,6 +28,8 @@ def less_than(low: str, high: str, metric: str, margin: float = 0.0, sds: float 
         difference, sd = float(np.mean(b) - np.mean(a)), pooled_sd([a, b])
         enough = difference >= margin and difference > sds * sd if evidence.margins else True
         text = f"{WORDS[metric]}: {low} {np.mean(a):.2f} against {high} {np.mean(b):.2f}, difference {difference:.2f}"
+        if not evidence.margins and 0 < difference < margin:
+            text += f", less than the rule's {margin:g}: {SIGN_ONLY}"
         return Outcome(difference > 0 and enough, text + (f", sd {sd:.2f}" if sds and sd else ""))
 
     return rule
@@ -67,7 +70,11 @@ def mc_gain(role: str, least: float, most: float = np.inf) -> Rule:
             return None
         gain = plain - mc
         agrees = least <= gain <= most if evidence.margins else gain > 0
-        return Outcome(agrees, f"{role}: test {plain:.2f}, MC {mc:.2f}, gain {gain:.2f}")
+        text = f"{role}: test {plain:.2f}, MC {mc:.2f}, gain {gain:.2f}"
+        if not evidence.margins and agrees and not least <= gain <= most:
+            bounds = f"{least:g} to {most:g}" if np.isfinite(most) else f"{least:g} or more"
+            text += f", outside the rule's {bounds}: {SIGN_ONLY}"
+        return Outcome(agrees, text)
 
     return rule
 
