@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from varrnn import rng
 from varrnn.dropout import Dropout, MaskedModule, mc_dropout
+from varrnn.layers import VariationalRNNBase
 from varrnn.sample_batching import apart, batches, find_batch_dim, same, side_by_side
-from varrnn.stack import RecurrentLayers
 
 
 class Prediction:
@@ -180,7 +180,7 @@ class Passes:
 
 def drops(module: MaskedModule) -> bool:
     """Whether its outputs are random; modules of others are trusted to be."""
-    if isinstance(module, RecurrentLayers):
+    if isinstance(module, VariationalRNNBase):
         return module.dropout.for_layers().drops  # p_E and p_y are for others to apply
     dropout = getattr(module, "dropout", None)
     return dropout.drops if isinstance(dropout, Dropout) else getattr(module, "p_E", 1.0) > 0

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from varrnn.autocast import autocast_on
 from varrnn.dropout import MaskedModule, Masks
 from varrnn.embedding import WordEmbedding
+from varrnn.layers import VariationalRNNBase
 from varrnn.sequence_input import Sequences
-from varrnn.stack import RecurrentLayers
+from varrnn.torch_modes import autocast_on
 
 REDUCED = 1e-2  # what products in TF32 or bf16 lose at most; rows that were mixed up differ by much more
 
@@ -25,14 +25,14 @@ def batches(modules: list[MaskedModule], samples: int) -> Iterator[list[int]]:
     """
     seen: list[int] = []
 
-    def look(layer: RecurrentLayers, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def look(layer: VariationalRNNBase, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         given_input = given[0] if given else named["input"]
         if isinstance(given_input, PackedSequence):
             seen.append(int(given_input.batch_sizes[0]))
         else:
             seen.append(Sequences.read(given_input, layer.batch_first, layer.input_size).batch_size)
 
-    layers = [module for module in modules if isinstance(module, RecurrentLayers)]
+    layers = [module for module in modules if isinstance(module, VariationalRNNBase)]
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     if samples > 1:
         hooks += [module.register_forward_pre_hook(refuse_shared, with_kwargs=True) for module in modules]
@@ -46,7 +46,7 @@ def batches(modules: list[MaskedModule], samples: int) -> Iterator[list[int]]:
 def refuse_shared(module: MaskedModule, given: tuple[Any, ...], named: dict[str, Any]) -> None:
     """A mask of one row acts on the whole batch: all samples side by side would be one and the same."""
     rows: list[tuple[Tensor, int]] = []  # masks with their batch axes
-    if isinstance(module, RecurrentLayers):
+    if isinstance(module, VariationalRNNBase):
         masks = named.get("masks", given[2] if len(given) > 2 else None)
         layers = (masks,) if isinstance(masks, Masks) else masks or ()
         rows = [(z, -2) for layer in layers for z in layer if z.shape[-1] > 1]  # one for all units drops none of them

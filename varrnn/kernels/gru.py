@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
 from varrnn.kernels import gru_native, native
 from varrnn.kernels.gru_products import Recurrences, Sums, input_bias, split
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, chunks, operand, over, project
-from varrnn.torch_modes import check_gradients
+from varrnn.torch_modes import check_gradients, without_autocast
 
 
 def gru_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:

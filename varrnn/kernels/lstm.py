@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.kernels import lstm_native, native
@@ -26,7 +25,7 @@ from varrnn.kernels.products import (
     over,
     project,
 )
-from varrnn.torch_modes import check_gradients
+from varrnn.torch_modes import check_gradients, without_autocast
 
 
 def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:

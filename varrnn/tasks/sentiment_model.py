@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from varrnn.config import schema
 from varrnn.dropout import Dropout, Masks
-from varrnn.stack import RecurrentLayers
+from varrnn.layers import VariationalRNNBase
 from varrnn.tasks.base import dropout_of
 from varrnn.tasks.model import ModelMasks, SequenceModel
 
@@ -119,7 +119,7 @@ def initialise(model: SentimentModel, bound: float, gain: float, seed: int) -> N
         model.output.weight.copy_(_glorot(model.output.weight, draws))
 
 
-def _initialise_layers(layers: RecurrentLayers, gain: float, draws: torch.Generator) -> None:
+def _initialise_layers(layers: VariationalRNNBase, gain: float, draws: torch.Generator) -> None:
     """Each gate's matrix on its own."""
     size = layers.hidden_size
     for name, parameter in layers.named_parameters():
