@@ -9,12 +9,12 @@ import torch
 from conftest import VARIANTS
 from torch import nn
 
-from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
+from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
 from varrnn.kernels import native
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
-RATES = Dropout.variational(p_W=0.3, p_U=0.3, tied=False)
+RATES = DropoutRates.variational(p_W=0.3, p_U=0.3, tied=False)
 EVERY = [(layer, v) for layer in LAYERS for v in VARIANTS if not VARIANTS[v].p_c or layer is LAYERS[0]]
 
 every_layer = pytest.mark.parametrize("make", LAYERS)
@@ -126,7 +126,7 @@ def test_autocast(make):
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
     """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
     monkeypatch.setattr(native, "usable", lambda *_: False)
-    layer = make(I, H, dropout=Dropout.variational(p_W=0.3, p_U=0.2, tied=tied))
+    layer = make(I, H, dropout=DropoutRates.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)
 
     def gradients(autocast: bool) -> list[torch.Tensor]:

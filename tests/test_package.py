@@ -15,7 +15,7 @@ import varrnn
 ROOT = Path(__file__).resolve().parents[1]
 TRY = """
 import sys, torch, varrnn
-layer = varrnn.VariationalLSTM(3, 4, num_layers=2, dropout=varrnn.Dropout.variational(p_W=.3, p_U=.2, tied=False))
+layer = varrnn.VariationalLSTM(3, 4, num_layers=2, dropout=varrnn.DropoutRates.variational(p_W=.3, p_U=.2, tied=False))
 mean = varrnn.mc_predict(layer, torch.randn(5, 2, 3), samples=3).mean
 print(varrnn.__file__, varrnn.__version__, tuple(mean.shape), 'hydra' in sys.modules)
 """

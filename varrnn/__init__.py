@@ -1,17 +1,20 @@
 """Dropout for recurrent networks as approximate Bayesian inference (Gal & Ghahramani, 2016)."""
 
 from varrnn import calibration, uncertainty
-from varrnn.dropout import Dropout, Masks, mc_dropout
+from varrnn.dropout import DropoutRates, Masks, hold_masks, mc_dropout
 from varrnn.embedding import WordEmbedding
 from varrnn.errors import UserError
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
-from varrnn.predict import Prediction, mc_predict
+from varrnn.predict import GaussianPrediction, Prediction, mc_predict
+from varrnn.sequence_dropout import SequenceDropout
 from varrnn.version import __version__
 
 __all__ = [
-    "Dropout",
+    "DropoutRates",
+    "GaussianPrediction",
     "Masks",
     "Prediction",
+    "SequenceDropout",
     "UserError",
     "VariationalGRU",
     "VariationalLSTM",
@@ -19,6 +22,7 @@ __all__ = [
     "WordEmbedding",
     "__version__",
     "calibration",
+    "hold_masks",
     "mc_dropout",
     "mc_predict",
     "uncertainty",

@@ -1,11 +1,10 @@
 """VariationalLSTM, VariationalGRU and VariationalRNN: torch's layers with the paper's masks.
 
 Constructor, call, shapes and parameter names are those of ``torch.nn.LSTM``, ``GRU`` and ``RNN``; ``dropout`` takes a
-``Dropout`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
+``DropoutRates`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
 """
 
 import math
-import warnings
 from dataclasses import fields
 from typing import Any
 
@@ -26,16 +25,17 @@ from varrnn.cells import (
     Weights,
     unroll,
 )
-from varrnn.dropout import CELL_SCALINGS, Dropout, MaskedModule, Masks
+from varrnn.dropout import CELL_SCALINGS, DropoutRates, MaskedModule, Masks, Rates, as_rates
 from varrnn.kernels import KERNELS
 from varrnn.sequence_input import Sequences
-from varrnn.torch_modes import autocast_on, exporting, followed, without_autocast
+from varrnn.torch_modes import autocast_on, exporting, followed, uncompiled, without_autocast
 
+unroll_uncompiled = uncompiled(unroll)  # or torch.compile would copy the step once for every time step
 DEFAULTS = {
     "num_layers": 1,
     "bias": True,
     "batch_first": False,
-    "dropout": Dropout.none(),
+    "dropout": DropoutRates.none(),
     "bidirectional": False,
     "fast": True,
     "cell_scaling": "read",
@@ -60,7 +60,7 @@ class VariationalRNNBase(MaskedModule):
         num_layers: int,
         bias: bool,
         batch_first: bool,
-        dropout: float | Dropout,
+        dropout: Rates,
         bidirectional: bool,
         fast: bool = True,
         cell_scaling: str = "read",
@@ -69,11 +69,12 @@ class VariationalRNNBase(MaskedModule):
     ) -> None:
         super().__init__()
         self.cell, self.cell_scaling = cell, cell_scaling
-        if min(input_size, hidden_size, num_layers) < 1:
-            raise ValueError(f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}: all from 1")
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "fast": fast}
+        check_arguments(type(self).__name__, sizes, flags)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
-        self._dropout = self._check(dropout)
+        self._dropout = self._as_dropout(dropout)
         for index in range(num_layers * self.directions):
             for name, shape in zip(self._names(index), self._shapes(index)):
                 self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -92,11 +93,12 @@ class VariationalRNNBase(MaskedModule):
         masks: Masks | tuple[Masks, ...] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
-        sequences = Sequences.read(input, self.batch_first, self.input_size)
+        sequences = Sequences.read(input, self.batch_first, self.input_size, type(self).__name__)
         layers = self.num_layers * self.directions
         hidden = sequences.initial(hx, (layers, self.hidden_size), self.cell.states, type(self).__name__)
         drawn = self._masks(masks, sequences)
         dtype = self._precision(sequences.steps)
+        check_state_dtype(type(self).__name__, hidden, sequences.steps)
         hidden = tuple(h.to(dtype) for h in hidden)
         with without_autocast(sequences.steps.device.type):  # everything is cast once, before the first step
             out, final = self._forward(sequences, hidden, drawn, dtype)
@@ -122,7 +124,25 @@ class VariationalRNNBase(MaskedModule):
     def sample_masks(
         self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
     ) -> tuple[Masks, ...]:
-        """Draw the masks of one function from q(omega), on the layers' device; ``per_step`` rates need ``steps``."""
+        """Draw the masks of one function from q(omega), a ``Masks`` for each layer and direction in h_n's order.
+
+        Args:
+            batch_size: the number of sequences; each gets masks of its own.
+            steps: the number of time steps, which rates with ``per_step=True`` need and others ignore.
+            generator: the source of random numbers, torch's global one by default.
+
+        Example:
+            >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+            >>> masks = layer.sample_masks(batch_size=2)
+            >>> [tuple(z.shape) for z in masks[0]]  # (time, gate, batch, unit), 1 where shared
+            [(1, 1, 2, 3), (1, 1, 2, 4), (1, 1, 1, 1)]
+            >>> x = torch.randn(5, 2, 3)
+            >>> torch.equal(layer(x, masks=masks)[0], layer(x, masks=masks)[0])
+            True
+        """
+        check_count("batch_size", batch_size, 0)
+        if steps is not None:
+            check_count("steps", steps, 1)
 
         def draw(index: int) -> Masks:
             sizes = (self.cell.gates, batch_size, self._shapes(index)[0][1], self.hidden_size)
@@ -141,13 +161,13 @@ class VariationalRNNBase(MaskedModule):
         """Nothing to do; here because code written for torch's layers calls it."""
 
     @property
-    def dropout(self) -> Dropout:
-        """The rates; may be set, to a float or a ``Dropout``, as in the constructor."""
+    def dropout(self) -> DropoutRates:
+        """The rates; may be set, to whatever the constructor takes."""
         return self._dropout
 
     @dropout.setter
-    def dropout(self, dropout: float | Dropout) -> None:
-        self._dropout = self._check(dropout)
+    def dropout(self, dropout: Rates) -> None:
+        self._dropout = self._as_dropout(dropout)
 
     @property
     def directions(self) -> int:
@@ -163,7 +183,8 @@ class VariationalRNNBase(MaskedModule):
         kernel = KERNELS.get(self.cell) if self.fast else None
         if kernel is None or exporting() or any(z.requires_grad for z in masks):
             ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
-            return unroll(self.cell, x, state, weights, masks, ends)
+            loop = unroll if exporting() else unroll_uncompiled
+            return loop(self.cell, x, state, weights, masks, ends)
         return kernel(x, state, weights, masks, lengths is not None)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
@@ -196,25 +217,13 @@ class VariationalRNNBase(MaskedModule):
     def _where(self) -> dict[str, Any]:
         return rules.like(self.weight_hh_l0)
 
-    def _check(self, dropout: float | Dropout) -> Dropout:
-        if not isinstance(dropout, Dropout):
-            rules.check_probability("dropout", dropout)
-            dropout = Dropout.variational(p_W=dropout, p_U=dropout)
-        name = type(self).__name__
-        if dropout.p_c and self.cell.states < 2:
-            raise ValueError(f"{name}: dropout on the memory (p_c={dropout.p_c}) needs an LSTM; use it or set p_c=0")
-        if dropout.p_E or dropout.p_y:
-            warnings.warn(
-                f"{name} applies p_W, p_U and p_c only; p_E={dropout.p_E} belongs to WordEmbedding, p_y={dropout.p_y} "
-                "to what reads the output. Pass dropout.for_layers() to say that you know.",
-                stacklevel=4,
-            )
-        return dropout
+    def _as_dropout(self, dropout: Rates) -> DropoutRates:
+        return as_rates(dropout, type(self).__name__, memory=self.cell.states > 1, stacklevel=5)
 
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
         if masks is None:
             if self.masks_on:
-                return self.sample_masks(sequences.batch_size, sequences.steps.shape[0])
+                return self._draw_masks(sequences.batch_size, sequences.steps.shape[0])
             return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
@@ -229,7 +238,14 @@ class VariationalRNNBase(MaskedModule):
             )
         for index, one in enumerate(given):
             self._check_masks(index, one, sequences)
-        return given
+        return tuple(Masks(*(rules.unmark_edited(z) for z in one)) for one in given)
+
+    def _draw_masks(self, batch_size: int, steps: int) -> tuple[Masks, ...]:
+        """New masks, or those that ``hold_masks`` keeps; masks of every step are new at every step."""
+        if self.dropout.per_step:
+            return self.sample_masks(batch_size, steps)
+        key = (batch_size, self.dropout, *self._where().values())
+        return self.draw_or_held(key, self.sample_masks, batch_size)
 
     def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
         steps, batch = sequences.steps.shape[:2]
@@ -261,8 +277,8 @@ class VariationalLSTM(VariationalRNNBase):
     """``torch.nn.LSTM`` with masks repeated at all time steps (equations tied-weights-dropout, non-tied-weights).
 
     Args beside those of ``torch.nn.LSTM`` (``proj_size`` must stay 0):
-        dropout: a ``Dropout``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers only, it
-            drops the input of EVERY layer, the first included, and the recurrent state.
+        dropout: a ``DropoutRates``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers
+            only, it drops the input of EVERY layer, the first included, and the recurrent state.
         fast: False runs the readable loop, which second derivatives need.
         cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
             "inverted", which show why not.
@@ -277,7 +293,7 @@ class VariationalLSTM(VariationalRNNBase):
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float | Dropout = 0.0,
+        dropout: Rates = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
         device: torch.device | str | None = None,
@@ -303,7 +319,7 @@ class VariationalGRU(VariationalRNNBase):
     """``torch.nn.GRU`` with masks repeated at all time steps.
 
     Args beside those of ``torch.nn.GRU``:
-        dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
+        dropout: a ``DropoutRates`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
             layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
         fast: False runs the readable loop, which second derivatives need.
         reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
@@ -318,7 +334,7 @@ class VariationalGRU(VariationalRNNBase):
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float | Dropout = 0.0,
+        dropout: Rates = 0.0,
         bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -339,7 +355,7 @@ class VariationalRNN(VariationalRNNBase):
     """``torch.nn.RNN`` with masks repeated at all time steps.
 
     Args beside those of ``torch.nn.RNN`` (``nonlinearity``: "tanh" or "relu"):
-        dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
+        dropout: a ``DropoutRates`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
             layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
         fast: taken for the sake of the others; one product per step always runs in the readable loop.
     """
@@ -352,7 +368,7 @@ class VariationalRNN(VariationalRNNBase):
         nonlinearity: str = "tanh",
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float | Dropout = 0.0,
+        dropout: Rates = 0.0,
         bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -366,6 +382,36 @@ class VariationalRNN(VariationalRNNBase):
         cell = RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
+
+
+def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -> None:
+    """Sizes are ints from 1 and flags are bools, as torch's layers demand."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"{layer}: {name}={size!r} must be an int, not a {type(size).__name__}")
+        if size < 1:
+            raise ValueError(f"{layer}: {name}={size} must be at least 1")
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            hint = "; dropout is given by name, dropout=" if name == "bias" and isinstance(flag, float) else ""
+            raise TypeError(f"{layer}: {name}={flag!r} must be True or False, not a {type(flag).__name__}{hint}")
+
+
+def check_count(name: str, value: int, lowest: int) -> None:
+    """A number of rows or steps; torch.jit.trace and torch.compile pass it as a tensor or a symbol."""
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt | Tensor):
+        raise TypeError(f"{name}={value!r} must be an int, not a {type(value).__name__}")
+    if value < lowest:
+        raise ValueError(f"{name}={value} must be at least {lowest}")
+
+
+def check_state_dtype(layer: str, state: State, x: Tensor) -> None:
+    """torch's layers take a state in the input's type; autocast brings both into its own."""
+    if any(h.dtype != x.dtype for h in state) and not (
+        autocast_on(x.device.type) and all(h.is_floating_point() for h in state)
+    ):
+        kinds = ", ".join(str(h.dtype) for h in state)
+        raise ValueError(f"{layer}: hx has dtype {kinds} and the input {x.dtype}; give hx.to({x.dtype})")
 
 
 def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:

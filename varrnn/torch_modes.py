@@ -20,6 +20,7 @@ R = TypeVar("R")
 
 exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # to be asked outside of what is not compiled
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+current_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of a backward pass
 transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # by torch.func
 _batched = [
     getattr(torch._C._functorch, name)

@@ -114,12 +114,104 @@ class Regression:
         """The predictive variance, tau^-1 + E[y^2] - E[y]^2 (Gal & Ghahramani, 2015, section 4)."""
         return self.model_variance + 1 / self.precision
 
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The ends of the central interval of N(mean, variance) that holds a target with probability ``level``."""
+        return central_interval(self.mean, self.variance, level)
+
     @property
     def log_likelihood(self) -> Tensor:
         """log of the mean over samples of N(target; y, tau^-1), for every target (Gal & Ghahramani, 2015, eq. 8)."""
         if self.log_sum is None:
             raise ValueError("the log-likelihood needs targets: Regression(precision, targets)")
         return self.log_sum - math.log(self.samples)
+
+
+@dataclass
+class Heteroscedastic:
+    """Samples of (mean, log variance) from a model that predicts the noise of its data too (Kendall & Gal, 2017).
+
+    Args:
+        targets: what was observed, for ``log_likelihood``.
+
+    Example:
+        >>> result = Heteroscedastic()
+        >>> for mean in (1.0, 3.0):
+        ...     _ = result.add(torch.tensor([mean]), torch.tensor([0.0]))
+        >>> result.mean.item(), result.aleatoric.item(), result.epistemic.item(), result.variance.item()
+        (2.0, 1.0, 1.0, 2.0)
+    """
+
+    targets: Tensor | None = None
+    samples: int = 0
+    average: Tensor | None = None  # of the means
+    squares: Tensor | None = None  # squared distances of the means from their mean, summed
+    noise: Tensor | None = None  # the predicted variances, summed
+    log_sum: Tensor | None = None  # log of the summed likelihoods of the targets
+
+    @torch.no_grad()
+    def add(self, mean: Tensor, log_variance: Tensor) -> "Heteroscedastic":
+        """One sample: the mean and the log variance that one function predicts, of one shape."""
+        if mean.shape != log_variance.shape:
+            raise ValueError(f"a mean of shape {tuple(mean.shape)}, a log variance of {tuple(log_variance.shape)}")
+        y, variance = mean.double(), log_variance.double().exp()
+        if self.average is None or self.squares is None or self.noise is None:
+            self.average, self.squares, self.noise = torch.zeros_like(y), torch.zeros_like(y), torch.zeros_like(y)
+        if y.shape != self.average.shape:
+            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.average.shape)}")
+        self.samples += 1
+        delta = y - self.average
+        self.average = self.average + delta / self.samples
+        self.squares = self.squares + delta * (y - self.average)
+        self.noise = self.noise + variance
+        if self.targets is not None:
+            log_p = log_density(y, self.targets.double(), 1 / variance)
+            self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
+        return self
+
+    @property
+    def mean(self) -> Tensor:
+        """The predictive mean."""
+        return _given(self.average)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """The noise of the data: the mean of the predicted variances."""
+        return _given(self.noise) / self.samples
+
+    @property
+    def epistemic(self) -> Tensor:
+        """What the model does not know: the variance of the predicted means."""
+        return _given(self.squares) / self.samples
+
+    @property
+    def variance(self) -> Tensor:
+        """The predictive variance, the sum of the two (Kendall & Gal, 2017, equation 9)."""
+        return self.aleatoric + self.epistemic
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The ends of the central interval of N(mean, variance) that holds a target with probability ``level``."""
+        return central_interval(self.mean, self.variance, level)
+
+    @property
+    def log_likelihood(self) -> Tensor:
+        """log of the mean over samples of N(target; mean, variance), for every target."""
+        if self.log_sum is None:
+            raise ValueError("the log-likelihood needs targets: Heteroscedastic(targets)")
+        return self.log_sum - math.log(self.samples)
+
+
+def central_interval(mean: Tensor, variance: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    """The ends of the interval around the mean that N(mean, variance) hits with probability ``level``.
+
+    Example:
+        >>> low, high = central_interval(torch.zeros(1), torch.ones(1), 0.95)
+        >>> round(low.item(), 2), round(high.item(), 2)
+        (-1.96, 1.96)
+    """
+    if isinstance(level, bool) or not 0 < level < 1:
+        raise ValueError(f"level={level!r} must lie between 0 and 1, 0.95 for example")
+    half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).item() * variance.sqrt()
+    return mean - half, mean + half
 
 
 def classification(samples: Iterable[Tensor]) -> Classification:
@@ -137,6 +229,17 @@ def regression(samples: Iterable[Tensor], precision: float, targets: Tensor | No
     for output in samples:
         result.add(output)
     _given(result.mean)
+    return result
+
+
+def heteroscedastic(
+    samples: Iterable[Tensor | tuple[Tensor, Tensor]], targets: Tensor | None = None
+) -> Heteroscedastic:
+    """Aleatoric, epistemic and total variance from a stream of (mean, log variance), as pairs or tensors (2, ...)."""
+    result = Heteroscedastic(targets)
+    for mean, log_variance in samples:
+        result.add(mean, log_variance)
+    _given(result.average)
     return result
 
 

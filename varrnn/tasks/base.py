@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from varrnn.config import schema
-from varrnn.dropout import Dropout
+from varrnn.dropout import DropoutRates
 from varrnn.errors import UserError
 from varrnn.tasks.model import SequenceModel
 
@@ -20,10 +20,10 @@ Numbers = dict[str, float]
 Tick = Callable[[int], None]  # told how many words are done
 
 
-def dropout_of(chosen: schema.Model, per_gate: bool) -> Dropout:
+def dropout_of(chosen: schema.Model, per_gate: bool) -> DropoutRates:
     """The rates and sharing rules of a variant as the layers take them."""
     rates = {name: getattr(chosen, name) for name in schema.RATES}
-    return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate)
+    return DropoutRates(**rates, per_step=chosen.per_step, per_gate=per_gate)
 
 
 def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], chosen: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from varrnn.config import schema
-from varrnn.dropout import Dropout, Masks
+from varrnn.dropout import DropoutRates, Masks
 from varrnn.layers import VariationalRNNBase
 from varrnn.tasks.base import dropout_of
 from varrnn.tasks.model import ModelMasks, SequenceModel
@@ -25,7 +25,7 @@ class SentimentModel(SequenceModel):
         num_words: int,
         units: int,
         layers: int,
-        dropout: Dropout,
+        dropout: DropoutRates,
         cell: str = "lstm",
         word_tokens: bool = False,
         shared_words: bool = False,
