@@ -215,7 +215,7 @@ class VariationalRNNBase(MaskedModule):
         return [(rows, columns), (rows, self.hidden_size), (rows,), (rows,)]
 
     def _where(self) -> dict[str, Any]:
-        return rules.like(self.weight_hh_l0)
+        return rules.like(getattr(self, self._names(0)[1]))
 
     def _as_dropout(self, dropout: Rates) -> DropoutRates:
         return as_rates(dropout, type(self).__name__, memory=self.cell.states > 1, stacklevel=5)
@@ -279,7 +279,8 @@ class VariationalLSTM(VariationalRNNBase):
     Args beside those of ``torch.nn.LSTM`` (``proj_size`` must stay 0):
         dropout: a ``DropoutRates``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers
             only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the readable loop, which second derivatives need.
+        fast: False runs the reference implementation, a loop over ``cells.LSTMCell`` (it also computes second
+            derivatives and batched gradients for the fast path, in the backward pass).
         cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
             "inverted", which show why not.
         gate_activation: "sigmoid" or "hard_sigmoid".
@@ -307,10 +308,7 @@ class VariationalLSTM(VariationalRNNBase):
         """The arguments are those of the class."""
         if proj_size:
             raise ValueError(f"VariationalLSTM: proj_size={proj_size} is not supported; leave it at 0")
-        if cell_scaling not in CELL_SCALINGS:
-            raise ValueError(f"cell_scaling={cell_scaling!r}: choose one of {', '.join(CELL_SCALINGS)}")
-        gate, candidate = _activations(gate_activation, candidate_activation)
-        cell = LSTMCell(gate_activation=gate, candidate_activation=candidate)
+        cell = lstm_cell(cell_scaling, gate_activation, candidate_activation)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, cell_scaling=cell_scaling, device=device, dtype=dtype)
 
@@ -321,7 +319,8 @@ class VariationalGRU(VariationalRNNBase):
     Args beside those of ``torch.nn.GRU``:
         dropout: a ``DropoutRates`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
             layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the readable loop, which second derivatives need.
+        fast: False runs the reference implementation, a loop over ``cells.GRUCell`` (it also computes second
+            derivatives and batched gradients for the fast path, in the backward pass).
         reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
         gate_activation: "sigmoid" or "hard_sigmoid".
         candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
@@ -345,8 +344,7 @@ class VariationalGRU(VariationalRNNBase):
         candidate_activation: str = "tanh",
     ) -> None:
         """The arguments are those of the class."""
-        gate, candidate = _activations(gate_activation, candidate_activation)
-        cell = GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
+        cell = gru_cell(reset_after, gate_activation, candidate_activation)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
 
@@ -376,10 +374,8 @@ class VariationalRNN(VariationalRNNBase):
         fast: bool = True,
     ) -> None:
         """The arguments are those of the class."""
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"nonlinearity={nonlinearity!r}: choose tanh or relu")
+        cell = rnn_cell(nonlinearity)
         self.nonlinearity = nonlinearity
-        cell = RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
 
@@ -412,6 +408,27 @@ def check_state_dtype(layer: str, state: State, x: Tensor) -> None:
     ):
         kinds = ", ".join(str(h.dtype) for h in state)
         raise ValueError(f"{layer}: hx has dtype {kinds} and the input {x.dtype}; give hx.to({x.dtype})")
+
+
+def lstm_cell(cell_scaling: str, gate_activation: str, candidate_activation: str) -> LSTMCell:
+    """The step of an LSTM from the options of its constructor."""
+    if cell_scaling not in CELL_SCALINGS:
+        raise ValueError(f"cell_scaling={cell_scaling!r}: choose one of {', '.join(CELL_SCALINGS)}")
+    gate, candidate = _activations(gate_activation, candidate_activation)
+    return LSTMCell(gate_activation=gate, candidate_activation=candidate)
+
+
+def gru_cell(reset_after: bool, gate_activation: str, candidate_activation: str) -> GRUCell:
+    """The step of a GRU from the options of its constructor."""
+    gate, candidate = _activations(gate_activation, candidate_activation)
+    return GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
+
+
+def rnn_cell(nonlinearity: str) -> RNNCell:
+    """The step of a simple RNN from the option of its constructor."""
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"nonlinearity={nonlinearity!r}: choose tanh or relu")
+    return RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
 
 
 def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from varrnn.cell_modules import VariationalCellBase
 from varrnn.dropout import MaskedModule, Masks
 from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalRNNBase
@@ -29,7 +30,9 @@ def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[li
 
     def hook(layer: VariationalRNNBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = args[0] if args else kwargs["input"]
-        if isinstance(x, PackedSequence):
+        if isinstance(layer, VariationalCellBase):
+            sizes.append(x.shape[0] if x.dim() == 2 else 1)
+        elif isinstance(x, PackedSequence):
             sizes.append(int(x.batch_sizes[0]))
         else:
             sizes.append(Sequences.read(x, layer.batch_first, layer.input_size, type(layer).__name__).batch_size)
@@ -94,7 +97,11 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 def infer_batch_dim(masked: list[MaskedModule]) -> int:
     """Where the layers say the batch is; they must agree."""
-    said = {module.batch_first for module in masked if hasattr(module, "batch_first")}
+    said = {
+        module.batch_first
+        for module in masked
+        if hasattr(module, "batch_first") and not isinstance(module, VariationalCellBase)
+    }
     if len(said) > 1:
         raise ValueError("some layers are batch_first and some are not: give batch_dim=0 or 1, or chunk=1")
     return 0 if said == {True} else 1

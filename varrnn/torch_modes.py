@@ -38,8 +38,17 @@ def followed() -> bool:
     return forward_mode or torch.jit.is_tracing() or _modes() > 0 or transformed()
 
 
+def needs_reference(*gradients: Tensor | None) -> bool:
+    """Whether a backward pass is itself to be differentiated, or gets a batch of gradients of each output.
+
+    A kernel's backward pass can do neither; the reference implementation can (``cells.reference_gradients``).
+    """
+    batched = any(is_batched(gradient) for gradient in gradients if gradient is not None for is_batched in _batched)
+    return batched or torch.is_grad_enabled()
+
+
 def check_gradients(instead: str, *gradients: Tensor | None) -> None:
-    """A kernel's backward pass takes one gradient of each output, and cannot be differentiated itself."""
+    """For a kernel without a reference to fall back to: it takes one gradient of each output, and only once."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"the fast path has no second derivative (create_graph=True); use {instead} for it")
     if any(is_batched(gradient) for gradient in gradients if gradient is not None for is_batched in _batched):
