@@ -171,6 +171,18 @@ class Masks(NamedTuple):
     Change a mask with torch's operations (``masks.z_x.mul_(2)``) or build a new one. A mask of ones that is edited
     through ``.numpy()`` or ``.data`` may be ignored on a GPU: ones are recognised by their version counter, which such
     an edit does not advance, and a kernel does not multiply by them (on the CPU the value is compared).
+
+    Attributes:
+        z_x: on the layer's input, (T or 1, gates or 1, B or 1, I or 1).
+        z_h: on the recurrent state, (T or 1, gates or 1, B or 1, H or 1).
+        z_c: on the memory of an LSTM, (T or 1, 2 or 1, B or 1, H or 1).
+
+    Example:
+        >>> layer = VariationalGRU(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5, tied=False))
+        >>> (masks,) = layer.sample_masks(batch_size=2)
+        >>> masks.z_x.shape  # (time, gate, batch, unit): shared over time, a mask for each of the three gates
+        torch.Size([1, 3, 2, 3])
+        >>> no_dropout_of_inputs = masks._replace(z_x=torch.ones(1, 1, 1, 1))
     """
 
     z_x: Tensor

@@ -276,15 +276,33 @@ class VariationalRNNBase(MaskedModule):
 class VariationalLSTM(VariationalRNNBase):
     """``torch.nn.LSTM`` with masks repeated at all time steps (equations tied-weights-dropout, non-tied-weights).
 
-    Args beside those of ``torch.nn.LSTM`` (``proj_size`` must stay 0):
-        dropout: a ``DropoutRates``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers
-            only, it drops the input of EVERY layer, the first included, and the recurrent state.
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, bidirectional, device, dtype: as in ``torch.nn.LSTM``;
+            ``proj_size`` must stay 0.
+        dropout: a ``DropoutRates``, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike torch's, which
+            acts between layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
         fast: False runs the reference implementation, a loop over ``cells.LSTMCell`` (it also computes second
             derivatives and batched gradients for the fast path, in the backward pass).
         cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
             "inverted", which show why not.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the reference
+            implementation.
+
+    Shape:
+        - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
+        - hx (optional): (h_0, c_0), each (layers x directions, B, H); zeros if not given.
+        - masks (optional): a ``Masks`` for each layer and direction in h_n's order, as ``sample_masks`` draws them.
+        - output: (output, (h_n, c_n)), as from ``torch.nn.LSTM``.
+
+    Example:
+        >>> layer = VariationalLSTM(3, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.3))
+        >>> out, (h_n, c_n) = layer(torch.randn(5, 2, 3))  # (T, B, I) = (5, 2, 3)
+        >>> out.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.equal(layer(x)[0], layer(x)[0]), torch.equal(layer.eval()(x)[0], layer(x)[0])
+        (False, True)
     """
 
     def __init__(
@@ -316,14 +334,32 @@ class VariationalLSTM(VariationalRNNBase):
 class VariationalGRU(VariationalRNNBase):
     """``torch.nn.GRU`` with masks repeated at all time steps.
 
-    Args beside those of ``torch.nn.GRU``:
-        dropout: a ``DropoutRates`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
-            layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, bidirectional, device, dtype: as in ``torch.nn.GRU``.
+        dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
+            torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
+            recurrent state.
         fast: False runs the reference implementation, a loop over ``cells.GRUCell`` (it also computes second
             derivatives and batched gradients for the fast path, in the backward pass).
         reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the reference
+            implementation.
+
+    Shape:
+        - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
+        - hx (optional): h_0, (layers x directions, B, H); zeros if not given.
+        - masks (optional): a ``Masks`` for each layer and direction in h_n's order, as ``sample_masks`` draws them.
+        - output: (output, h_n), as from ``torch.nn.GRU``.
+
+    Example:
+        >>> layer = VariationalGRU(3, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.3))
+        >>> out, h_n = layer(torch.randn(5, 2, 3))  # (T, B, I) = (5, 2, 3)
+        >>> out.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.equal(layer(x)[0], layer(x)[0]), torch.equal(layer.eval()(x)[0], layer(x)[0])
+        (False, True)
     """
 
     def __init__(
@@ -352,10 +388,28 @@ class VariationalGRU(VariationalRNNBase):
 class VariationalRNN(VariationalRNNBase):
     """``torch.nn.RNN`` with masks repeated at all time steps.
 
-    Args beside those of ``torch.nn.RNN`` (``nonlinearity``: "tanh" or "relu"):
-        dropout: a ``DropoutRates`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
-            layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: taken for the sake of the others; one product per step always runs in the readable loop.
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, bidirectional, device, dtype: as in ``torch.nn.RNN``.
+        nonlinearity: "tanh" or "relu".
+        dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
+            torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
+            recurrent state.
+        fast: taken for the sake of the others; one product per step always runs in the reference implementation.
+
+    Shape:
+        - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
+        - hx (optional): h_0, (layers x directions, B, H); zeros if not given.
+        - masks (optional): a ``Masks`` for each layer and direction in h_n's order, as ``sample_masks`` draws them.
+        - output: (output, h_n), as from ``torch.nn.RNN``.
+
+    Example:
+        >>> layer = VariationalRNN(3, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.3))
+        >>> out, h_n = layer(torch.randn(5, 2, 3))  # (T, B, I) = (5, 2, 3)
+        >>> out.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.equal(layer(x)[0], layer(x)[0]), torch.equal(layer.eval()(x)[0], layer(x)[0])
+        (False, True)
     """
 
     def __init__(
@@ -420,6 +474,8 @@ def lstm_cell(cell_scaling: str, gate_activation: str, candidate_activation: str
 
 def gru_cell(reset_after: bool, gate_activation: str, candidate_activation: str) -> GRUCell:
     """The step of a GRU from the options of its constructor."""
+    if not isinstance(reset_after, bool):
+        raise TypeError(f"reset_after={reset_after!r} must be True or False, not a {type(reset_after).__name__}")
     gate, candidate = _activations(gate_activation, candidate_activation)
     return GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
 

@@ -39,6 +39,12 @@ class Prediction:
     Attributes:
         samples: how many there are.
         chunk: how many of them one pass computes; None before the first pass has shown what fits.
+
+    Example:
+        >>> model = VariationalGRU(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+        >>> prediction = mc_predict(model, torch.randn(5, 2, 3), samples=8)
+        >>> prediction.mean.shape, prediction.std.shape, prediction.stack().shape
+        (torch.Size([5, 2, 4]), torch.Size([5, 2, 4]), torch.Size([8, 5, 2, 4]))
     """
 
     def __init__(self, passes: "ForwardPasses", samples: int, chunk: int | None) -> None:
@@ -125,6 +131,14 @@ class GaussianPrediction(Prediction):
 
     Iterating gives tensors of shape (2, ...): the mean and the log variance that one sampled function predicts. The
     predictive distribution is the mixture of these Gaussians.
+
+    Example:
+        >>> model = VariationalGRU(3, 2, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+        >>> x = torch.randn(5, 7, 3)  # the last axis of the output, of size 2, holds mean and log variance
+        >>> prediction = mc_predict(model, x, samples=8, log_variance=True, apply=lambda out: out[0])
+        >>> prediction.aleatoric.shape, torch.equal(prediction.variance, prediction.aleatoric + prediction.epistemic)
+        (torch.Size([5, 7]), True)
+        >>> low, high = prediction.interval(0.9)
     """
 
     def __init__(self, passes: "ForwardPasses", samples: int, chunk: int | None) -> None:
