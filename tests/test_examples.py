@@ -3,6 +3,9 @@
 import doctest
 import importlib
 import inspect
+import re
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +49,21 @@ def public() -> dict[str, object]:
 def test_every_public_name_has_an_example(name):
     value = public()[name]
     assert ">>> " in (inspect.getdoc(value) or ""), f"{name} has no example"
+
+
+def test_the_guide(capsys):
+    """The library's README: its example runs, its table names everything public, and what it says raises, raises."""
+    guide = (Path(varrnn.__file__).parent / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    exec(compile(example, "varrnn/README.md", "exec"), {"__name__": "guide"})
+    assert capsys.readouterr().out == "torch.Size([5, 8, 100])\n"
+    hidden = {"UserError", "Prediction", "GaussianPrediction", "__version__"}
+    assert not [name for name in varrnn.__all__ if f"`{name}`" not in guide and name not in hidden]
+    layer = varrnn.VariationalLSTM(3, 4)
+    assert not isinstance(layer, nn.LSTM) and isinstance(varrnn.WordEmbedding(3, 4), nn.Embedding)
+    with pytest.raises(Exception, match="VariationalLSTM"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(layer)
 
 
 def test_arguments_and_shapes_of_modules_are_documented():
