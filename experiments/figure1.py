@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from matplotlib.axes import Axes
 
-from varrnn import Dropout
+from varrnn import DropoutRates
 from varrnn.dropout import bernoulli, is_ones, sample
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import Artefact, main
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 Arrow = tuple[Point, Point, tuple[bool, ...] | None]
 
 
-def arrows(dropout: Dropout, seed: int) -> Iterator[Arrow]:
+def arrows(dropout: DropoutRates, seed: int) -> Iterator[Arrow]:
     """Every connection of a two-layer RNN over three steps with the mask on it, None where nothing is dropped."""
     generator = torch.Generator().manual_seed(seed)
     for layer in range(LAYERS):
@@ -43,7 +43,7 @@ def units(z: torch.Tensor, step: int) -> tuple[bool, ...] | None:
     return tuple((z.expand(STEPS, *z.shape[1:])[step % STEPS, 0, 0] > 0).tolist())
 
 
-def depict(axes: Axes, title: str, dropout: Dropout, seed: int) -> None:
+def depict(axes: Axes, title: str, dropout: DropoutRates, seed: int) -> None:
     colours: dict[tuple[bool, ...], str] = {}
     for start, end, mask in arrows(dropout, seed):
         if mask is not None and mask not in colours:
@@ -78,8 +78,8 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
 
 def render(records: Records, folder: Path) -> list[Path]:
     with figure(folder, "figure1", panels=2, height=3.0) as (panels, files):
-        depict(panels[0], "Naive dropout RNN", Dropout.naive(P), seed=3)
-        depict(panels[1], "Variational RNN", Dropout.variational(p_W=P, p_U=P, p_y=P), seed=3)
+        depict(panels[0], "Naive dropout RNN", DropoutRates.naive(P), seed=3)
+        depict(panels[1], "Variational RNN", DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
     return files
 
 

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="quickstart, reproduce, uncertainty; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="forecast, quickstart, ...; default: all")
     names = parser.parse_args().names or sorted(file.stem for file in FOLDER.glob("*.ipynb"))
     for name in names:
         file = FOLDER / f"{name}.ipynb"

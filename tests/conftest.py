@@ -7,18 +7,18 @@ import torch
 from helpers import records as synthetic_records
 from helpers import runs as small_runs
 
-from varrnn import Dropout
+from varrnn import DropoutRates
 from varrnn.records import store
 
 VARIANTS = {
-    "none": Dropout.none(),
-    "naive": Dropout.naive(0.4).for_layers(),
-    "moon": Dropout.moon(0.3).for_layers(),
-    "tied": Dropout.variational(p_W=0.3, p_U=0.2),
-    "untied": Dropout.variational(p_W=0.3, p_U=0.2, tied=False),
-    "tied_per_step": Dropout(p_W=0.3, p_U=0.2, per_step=True),
-    "untied_per_step": Dropout(p_W=0.3, p_U=0.2, per_step=True, per_gate=True),
-    "everything": Dropout(p_W=0.3, p_U=0.2, p_c=0.2, per_step=True, per_gate=True),
+    "none": DropoutRates.none(),
+    "naive": DropoutRates.naive(0.4).for_layers(),
+    "moon": DropoutRates.moon(0.3).for_layers(),
+    "tied": DropoutRates.variational(p_W=0.3, p_U=0.2),
+    "untied": DropoutRates.variational(p_W=0.3, p_U=0.2, tied=False),
+    "tied_per_step": DropoutRates(p_W=0.3, p_U=0.2, per_step=True),
+    "untied_per_step": DropoutRates(p_W=0.3, p_U=0.2, per_step=True, per_gate=True),
+    "everything": DropoutRates(p_W=0.3, p_U=0.2, p_c=0.2, per_step=True, per_gate=True),
 }
 
 

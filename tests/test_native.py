@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from varrnn import Dropout, VariationalGRU, VariationalLSTM
+from varrnn import DropoutRates, VariationalGRU, VariationalLSTM
 from varrnn.kernels import native
 from varrnn.kernels.layer_native import Call
 
@@ -22,15 +22,15 @@ CELLS = {
 needs_c = pytest.mark.skipif(native.library() is None, reason=native.status()[1])
 
 VARIANTS = {
-    "none": Dropout.none(),
-    "naive": Dropout.naive(0.4).for_layers(),
-    "moon": Dropout.moon(0.4).for_layers(),
-    "tied": Dropout.variational(p_W=0.3, p_U=0.4),
-    "untied": Dropout.variational(p_W=0.3, p_U=0.4, tied=False),
-    "inputs untied": Dropout.variational(p_W=0.3, tied=False),
-    "states untied": Dropout.variational(p_U=0.4, tied=False),
-    "every step": Dropout(p_W=0.3, p_U=0.4, per_step=True, per_gate=True),
-    "memory at every step": Dropout(p_W=0.3, p_U=0.4, p_c=0.2, per_step=True, per_gate=True),
+    "none": DropoutRates.none(),
+    "naive": DropoutRates.naive(0.4).for_layers(),
+    "moon": DropoutRates.moon(0.4).for_layers(),
+    "tied": DropoutRates.variational(p_W=0.3, p_U=0.4),
+    "untied": DropoutRates.variational(p_W=0.3, p_U=0.4, tied=False),
+    "inputs untied": DropoutRates.variational(p_W=0.3, tied=False),
+    "states untied": DropoutRates.variational(p_U=0.4, tied=False),
+    "every step": DropoutRates(p_W=0.3, p_U=0.4, per_step=True, per_gate=True),
+    "memory at every step": DropoutRates(p_W=0.3, p_U=0.4, p_c=0.2, per_step=True, per_gate=True),
 }
 # (steps, batch, inputs, units): a single unit, whole tiles, ends of tiles, more rows than a chunk, more than a gradient
 SHAPES = [

@@ -11,33 +11,50 @@ from varrnn.version import __version__
 
 if TYPE_CHECKING:
     from varrnn import calibration, uncertainty
-    from varrnn.dropout import Dropout, Masks, mc_dropout
+    from varrnn.cell_modules import VariationalGRUCell, VariationalLSTMCell, VariationalRNNCell
+    from varrnn.convert import from_torch, to_torch
+    from varrnn.dropout import DropoutRates, Masks, hold_masks, mc_dropout
     from varrnn.embedding import WordEmbedding
     from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
-    from varrnn.predict import Prediction, mc_predict
+    from varrnn.predict import GaussianPrediction, Prediction, mc_predict
+    from varrnn.sequence_dropout import SequenceDropout
 
 __all__ = [
-    "Dropout",
+    "DropoutRates",
+    "GaussianPrediction",
     "Masks",
     "Prediction",
+    "SequenceDropout",
     "UserError",
     "VariationalGRU",
+    "VariationalGRUCell",
     "VariationalLSTM",
+    "VariationalLSTMCell",
     "VariationalRNN",
+    "VariationalRNNCell",
     "WordEmbedding",
     "__version__",
     "calibration",
+    "from_torch",
+    "hold_masks",
     "mc_dropout",
     "mc_predict",
+    "to_torch",
     "uncertainty",
 ]
 _MODULE_OF = {
-    **dict.fromkeys(("Dropout", "Masks", "mc_dropout"), "varrnn.dropout"),
+    **dict.fromkeys(("VariationalGRUCell", "VariationalLSTMCell", "VariationalRNNCell"), "varrnn.cell_modules"),
+    **dict.fromkeys(("from_torch", "to_torch"), "varrnn.convert"),
+    **dict.fromkeys(("DropoutRates", "Masks", "hold_masks", "mc_dropout"), "varrnn.dropout"),
     "WordEmbedding": "varrnn.embedding",
     **dict.fromkeys(("VariationalGRU", "VariationalLSTM", "VariationalRNN"), "varrnn.layers"),
-    **dict.fromkeys(("Prediction", "mc_predict"), "varrnn.predict"),
+    **dict.fromkeys(("GaussianPrediction", "Prediction", "mc_predict"), "varrnn.predict"),
+    "SequenceDropout": "varrnn.sequence_dropout",
 }
-_MODULES = ("calibration", "dropout", "embedding", "layers", "predict", "uncertainty")
+_MODULES = (
+    *("calibration", "cell_modules", "convert", "dropout", "embedding", "layers", "predict", "sequence_dropout"),
+    "uncertainty",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,16 @@ TOLERANCE = 1e-2  # of a sum of probabilities; half precision is not exact
 
 @dataclass
 class Reliability:
-    """The reliability diagram: in bins of confidence, how often the answer was right. Data are added batch by batch."""
+    """The reliability diagram: in bins of confidence, how often the answer was right. Data are added batch by batch.
+
+    Args:
+        bins: the number of bins of equal width.
+
+    Example:
+        >>> diagram = Reliability(bins=2).add(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
+        >>> round(diagram.ece, 2)  # 85 % sure on average, half of the answers right
+        0.35
+    """
 
     bins: int = 15
     counts: Tensor | None = None  # (bins,)
@@ -71,20 +80,35 @@ class Reliability:
 
 
 def nll(probabilities: Tensor, targets: Tensor) -> Tensor:
-    """-log p(target), one for each target; its mean's exponential is the perplexity."""
+    """-log p(target), one for each target; its mean's exponential is the perplexity.
+
+    Example:
+        >>> nll(torch.tensor([[0.5, 0.5]]), torch.tensor([1])).exp()
+        tensor([2.])
+    """
     _check(probabilities, targets)
     return -probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1).log()
 
 
 def brier(probabilities: Tensor, targets: Tensor) -> Tensor:
-    """sum_k (p_k - [k is the target])^2, one for each target: between 0 and 2."""
+    """sum_k (p_k - [k is the target])^2, one for each target: between 0 and 2.
+
+    Example:
+        >>> brier(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
+        tensor([0.5000])
+    """
     _check(probabilities, targets)
     target = probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     return (probabilities**2).sum(-1) - 2 * target + 1
 
 
 def coverage(mean: Tensor, variance: Tensor, targets: Tensor, levels: Sequence[float]) -> Tensor:
-    """The share of targets inside the central interval of N(mean, variance) that should hold each level of them."""
+    """The share of targets inside the central interval of N(mean, variance) that should hold each level of them.
+
+    Example:
+        >>> coverage(torch.zeros(4), torch.ones(4), torch.tensor([0.1, -0.5, 1.2, 3.0]), levels=[0.5, 0.95])
+        tensor([0.5000, 0.7500], dtype=torch.float64)
+    """
     if not mean.shape == variance.shape == targets.shape:
         shapes = ", ".join(str(tuple(x.shape)) for x in (mean, variance, targets))
         raise ValueError(f"mean, variance and targets must have one shape, not {shapes}")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from varrnn.dropout import Masks
+from varrnn.torch_modes import without_autocast
 
 Activation = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]
@@ -127,3 +128,28 @@ def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, length
         state = new
         history.append(state)
     return tuple(torch.stack(steps) for steps in zip(*history))
+
+
+def reference_gradients(
+    cell: Cell,
+    inputs: tuple[Tensor | None, ...],
+    masks: Masks,
+    gradients: tuple[Tensor | None, ...],
+    needs_grad: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of (x, *state, *weights) from those of ``unroll``'s outputs, which can be differentiated again.
+
+    For the backward pass of a kernel: the forward pass is computed once more, in the reference implementation.
+    """
+    again = torch.is_grad_enabled()
+    with torch.enable_grad(), without_autocast(masks.z_x.device.type):
+        # a view of each input: where one was computed from another, the gradient must not flow on to that one
+        views = [None if t is None else t.view_as(t) if t.requires_grad else t for t in inputs]
+        x, *rest = views
+        state, weights = rest[: cell.states], rest[cell.states :]
+        history = unroll(cell, x, tuple(state), Weights(*weights), masks)  # type: ignore[arg-type]
+        pairs = [(out, gradient) for out, gradient in zip(history, gradients) if gradient is not None]
+        wanted = [view for view, needed in zip(views, needs_grad) if needed and view is not None]
+        outputs, given = zip(*pairs)
+        found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=again, allow_unused=True))
+    return tuple(next(found) if needed and view is not None else None for view, needed in zip(views, needs_grad))

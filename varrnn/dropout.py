@@ -8,27 +8,47 @@ p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probabilit
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
-from varrnn.torch_modes import transformed
+from varrnn.torch_modes import current_backward, followed, transformed, uncompiled
+
+R = TypeVar("R")
 
 CELL_SCALINGS = ("read", "step", "inverted")
 
 
-@dataclass(frozen=True)
-class Dropout:
-    """Drop probabilities of word types (E), layer inputs (W), recurrent states (U), memory (c) and outputs (y).
+@dataclass(frozen=True, kw_only=True)
+class DropoutRates:
+    """Which units are dropped with which probability, and over what their masks are shared. Keyword-only.
 
-    ``per_step`` draws a new mask at every time step (Zaremba et al.); ``per_gate`` draws one for every gate ("untied").
+    Every layer applies the rates that concern it: recurrent layers p_W, p_U and p_c, ``WordEmbedding`` p_E,
+    ``SequenceDropout`` p_y. Layers also accept a mapping with these keys, as it comes from YAML or JSON, and
+    ``torch.load(weights_only=True)`` loads this class once ``varrnn`` is imported.
+
+    Args:
+        p_E: the probability of dropping a word type, each sequence on its own.
+        p_W: of dropping an input unit, of every layer.
+        p_U: of dropping a unit of the recurrent state where it enters the recurrent product.
+        p_c: of dropping a unit of the LSTM's memory (Moon et al.).
+        p_y: of dropping a unit of the last layer's output.
+        per_step: True draws a new mask at every time step (Zaremba et al.), False one per sequence.
+        per_gate: True draws a mask for every gate ("untied"), False one for all of them ("tied").
+
+    Example:
+        >>> DropoutRates.variational(p_W=0.3, p_U=0.2, tied=False)
+        DropoutRates(p_E=0.0, p_W=0.3, p_U=0.2, p_c=0.0, p_y=0.0, per_step=False, per_gate=True)
     """
 
+    _implied: ClassVar[tuple[str, ...]] = ()  # rates that a preset has set, and not the caller
     p_E: float = 0.0
     p_W: float = 0.0
     p_U: float = 0.0
@@ -47,35 +67,51 @@ class Dropout:
                 raise TypeError(f"{field.name}={value!r} must be True or False")
 
     @classmethod
-    def none(cls) -> "Dropout":
+    def none(cls) -> "DropoutRates":
         """The deterministic LSTM of equation non-tied-weights."""
         return cls()
 
     @classmethod
-    def naive(cls, p: float) -> "Dropout":
+    def naive(cls, p: float) -> "DropoutRates":
         """Zaremba et al.: inputs and outputs, sampled anew every time step (equation tied-weights-naive-dropout)."""
-        return cls(p_W=p, p_y=p, per_step=True)
+        return cls(p_W=p, p_y=p, per_step=True)._with_implied("p_y")
 
     @classmethod
-    def moon(cls, p: float, p_E: float = 0.0) -> "Dropout":
+    def moon(cls, p: float, p_E: float = 0.0) -> "DropoutRates":
         """Moon et al.: the internal cell is masked (equation tied-weights-rnn-dropout), inputs and outputs too."""
-        return cls(p_E=p_E, p_W=p, p_c=p, p_y=p)
+        return cls(p_E=p_E, p_W=p, p_c=p, p_y=p)._with_implied("p_y")
 
     @classmethod
     def variational(
         cls, *, p_W: float = 0.0, p_U: float = 0.0, p_E: float = 0.0, p_y: float = 0.0, tied: bool = True
-    ) -> "Dropout":
+    ) -> "DropoutRates":
         """The paper's variant: masks repeated at all time steps (equation tied-weights-dropout; untied: per gate)."""
         return cls(p_E=p_E, p_W=p_W, p_U=p_U, p_y=p_y, per_gate=not tied)
+
+    @classmethod
+    def from_mapping(cls, rates: Mapping[str, Any]) -> "DropoutRates":
+        """The rates of a mapping such as ``{"p_W": 0.3, "p_U": 0.2}``."""
+        allowed = [field.name for field in fields(cls)]
+        unknown = [str(key) for key in rates if key not in allowed]
+        if unknown:
+            raise ValueError(f"unknown dropout rate {', '.join(unknown)}: choose from {', '.join(allowed)}")
+        return cls(**{str(key): value for key, value in rates.items()})
+
+    def _with_implied(self, *names: str) -> "DropoutRates":
+        object.__setattr__(self, "_implied", names)
+        return self
 
     @property
     def drops(self) -> bool:
         """Whether anything is dropped at all."""
         return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
 
-    def for_layers(self) -> "Dropout":
+    def for_layers(self) -> "DropoutRates":
         """The part that recurrent layers apply: p_E belongs to WordEmbedding, p_y to whatever reads the last layer."""
         return replace(self, p_E=0.0, p_y=0.0)
+
+
+torch.serialization.add_safe_globals([DropoutRates])  # hyper-parameters in a checkpoint load with weights_only=True
 
 
 def check_probability(name: str, value: float) -> None:
@@ -86,12 +122,67 @@ def check_probability(name: str, value: float) -> None:
         raise ValueError(f"{name}={value!r} is outside [0, 1): it is the probability of DROPPING a unit")
 
 
+Rates = float | DropoutRates | Mapping[str, Any]  # what layers accept as ``dropout``
+_float_explained = False
+
+
+def as_rates(dropout: Rates, layer: str, memory: bool, stacklevel: int) -> DropoutRates:
+    """The rates of a recurrent layer, which has a ``memory`` if it is an LSTM, from what its constructor was given."""
+    if isinstance(dropout, Mapping):
+        dropout = DropoutRates.from_mapping(dropout)
+    elif not isinstance(dropout, DropoutRates):
+        check_probability("dropout", dropout)
+        if dropout:
+            _explain_float(layer, float(dropout), stacklevel + 1)
+        dropout = DropoutRates.variational(p_W=dropout, p_U=dropout)
+    if dropout.p_c and not memory:
+        raise ValueError(f"{layer}: dropout on the memory (p_c={dropout.p_c}) needs an LSTM; use it or set p_c=0")
+    owners = {"p_E": "belongs to WordEmbedding", "p_y": "belongs to SequenceDropout on the output"}
+    unused = [n for n in owners if getattr(dropout, n) and n not in dropout._implied]
+    if unused:
+        told = "; ".join(f"{name}={getattr(dropout, name)} {owners[name]}" for name in unused)
+        warnings.warn(
+            f"{layer} applies p_W, p_U and p_c only; {told}. Pass dropout.for_layers() to say that you know.",
+            stacklevel=stacklevel,
+        )
+    return dropout
+
+
+def _explain_float(layer: str, p: float, stacklevel: int) -> None:
+    """Once per process: a number means something else in torch's layers."""
+    global _float_explained
+    if not _float_explained:
+        _float_explained = True
+        warnings.warn(
+            f"{layer}: dropout={p:g} drops the input of every layer and the recurrent state with one mask per sequence "
+            "(tied, p_W = p_U), where torch's layers drop between layers only, with a new mask at every step. To say "
+            f"that you know: dropout=DropoutRates.variational(p_W={p:g}, p_U={p:g})",
+            stacklevel=stacklevel,
+        )
+
+
 class Masks(NamedTuple):
     """The masks of one layer in one direction, axes (time, gate, batch, unit), size 1 where shared.
 
     The time axis counts the steps that the direction takes: a reverse direction takes its first at the last input.
     ``z_c`` has no gates; its gate axis tells the mask on the memory c_t (index 0) from the factor on h_t where it is
     read (index 1).
+
+    Change a mask with torch's operations (``masks.z_x.mul_(2)``) or build a new one. A mask of ones that is edited
+    through ``.numpy()`` or ``.data`` may be ignored on a GPU: ones are recognised by their version counter, which such
+    an edit does not advance, and a kernel does not multiply by them (on the CPU the value is compared).
+
+    Attributes:
+        z_x: on the layer's input, (T or 1, gates or 1, B or 1, I or 1).
+        z_h: on the recurrent state, (T or 1, gates or 1, B or 1, H or 1).
+        z_c: on the memory of an LSTM, (T or 1, 2 or 1, B or 1, H or 1).
+
+    Example:
+        >>> layer = VariationalGRU(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5, tied=False))
+        >>> (masks,) = layer.sample_masks(batch_size=2)
+        >>> masks.z_x.shape  # (time, gate, batch, unit): shared over time, a mask for each of the three gates
+        torch.Size([1, 3, 2, 3])
+        >>> no_dropout_of_inputs = masks._replace(z_x=torch.ones(1, 1, 1, 1))
     """
 
     z_x: Tensor
@@ -124,6 +215,16 @@ def is_ones(z: Tensor) -> bool:
     return getattr(z, "varrnn_ones", False) and z._version == 0
 
 
+def unmark_edited(z: Tensor) -> Tensor:
+    """A mask of ones that was edited through ``.numpy()`` or ``.data``, which no version counter shows, as a plain one.
+
+    Looked at on the CPU alone: a GPU would have to be waited for.
+    """
+    if z.device.type == "cpu" and is_ones(z) and not torch.compiler.is_compiling() and not followed() and z.item() != 1:
+        return z.clone()
+    return z
+
+
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
     if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
@@ -132,7 +233,7 @@ def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def sample(
-    dropout: Dropout,
+    dropout: DropoutRates,
     gates: int,
     batch_size: int,
     input_size: int,
@@ -167,7 +268,7 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     return torch.cat([kept, z_c if cell_scaling == "read" else torch.ones_like(z_c)], dim=1)
 
 
-def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Masks:
+def approximation(dropout: DropoutRates, cell_scaling: str = "read", **where) -> Masks:
     """The dropout approximation: masks of ones, the mean of those with inverted scaling (Moon's: see scale_cell)."""
     z_x, z_h, z_c = (ones(**where) for _ in range(3))  # tensors of their own: writing into one leaves the others alone
     if cell_scaling == "step" and dropout.p_c:
@@ -178,8 +279,8 @@ def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Mask
 class MaskedModule(nn.Module):
     """A module that draws masks by itself while it trains or under ``mc_dropout``, and never keeps them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.mc_dropouts = 0  # how many ``mc_dropout`` are open
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,29 +291,193 @@ class MaskedModule(nn.Module):
     def masks_on(self) -> bool:
         return self.training or self.mc_dropouts > 0
 
+    def draw_or_held(self, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
+        """``draw(*args)``, or what it gave for this key before in the ``hold_masks`` block that is open."""
+        return _held(self, key, draw, *args) if _blocks else draw(*args)
 
-_counting = threading.Lock()
+
+_lock = threading.Lock()
+_switched_on: dict[nn.Module, tuple[int, bool]] = {}  # by ``also``: in how many blocks, and the mode before
 
 
-def count(modules: Sequence[MaskedModule], by: int) -> None:
-    """Threads may open and close at once."""
-    with _counting:
+def _adjust_depth(modules: Iterable[MaskedModule], by: int) -> None:
+    with _lock:  # threads may open and close at once
         for module in modules:
             module.mc_dropouts += by
 
 
+def _switch_on(modules: Iterable[nn.Module]) -> None:
+    with _lock:
+        for module in modules:
+            depth, before = _switched_on.get(module, (0, module.training))
+            _switched_on[module] = (depth + 1, before)
+            module.training = True
+
+
+def _switch_back(modules: Iterable[nn.Module]) -> None:
+    with _lock:
+        for module in modules:
+            depth, before = _switched_on.pop(module)
+            if depth > 1:
+                _switched_on[module] = (depth - 1, before)
+            else:
+                module.training = before
+
+
+Classes = type[nn.Module] | tuple[type[nn.Module], ...]
+
+
 @contextmanager
-def mc_dropout(model: nn.Module) -> Iterator[nn.Module]:
+def mc_dropout(model: nn.Module, also: Classes | None = None) -> Iterator[nn.Module]:
     """Keep the masks on in eval (MC dropout): each call inside samples another function from q(omega).
 
-    Only modules of this package change, and masks are off again when the last of several ends, in whatever order they
-    do; a model without any such module is refused, since nothing in it would be random.
+    Modules of this package change, and masks are off again when the last of several blocks ends, in whatever order they
+    do. A model in which nothing would be random raises. A model that calls a layer several times for one prediction, as
+    a decoder does, also needs ``hold_masks``, or each of these calls samples another function.
+
+    Args:
+        model: any module with layers of this package in it.
+        also: classes of other modules to switch on: ``also=nn.Dropout`` or ``also=(nn.Dropout, nn.Dropout2d)``. Without
+            it they stay as they are, with a warning if they are off; ``also=()`` says that this is intended.
+
+    Example:
+        >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5)).eval()
+        >>> x = torch.randn(5, 2, 3)
+        >>> with mc_dropout(layer):
+        ...     torch.equal(layer(x)[0], layer(x)[0])
+        False
+        >>> torch.equal(layer(x)[0], layer(x)[0])
+        True
     """
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
-    if not masked:
+    others = find_others(model, () if also is None else also)
+    if not masked and not others:
         raise ValueError(f"mc_dropout: {type(model).__name__} has no layer of varrnn in it, and no masks to keep on")
-    count(masked, +1)
+    if also is None:
+        warn_of_inactive(model, stacklevel=4)
+    _adjust_depth(masked, +1)
+    _switch_on(others)
     try:
         yield model
     finally:
-        count(masked, -1)
+        _switch_back(others)
+        _adjust_depth(masked, -1)
+
+
+def find_others(model: nn.Module, also: Classes) -> list[nn.Module]:
+    """The modules of the classes ``also``, those of this package excepted."""
+    classes = also if isinstance(also, tuple | list) else (also,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, nn.Module)):
+            raise TypeError(f"also={also!r}: give classes of modules, such as also=(nn.Dropout,)")
+    return [m for m in model.modules() if isinstance(m, tuple(classes)) and not isinstance(m, MaskedModule)]
+
+
+def is_torch_dropout(module: nn.Module) -> bool:
+    """Whether a module of torch's drops something when it is in train()."""
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    return isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1
+
+
+def warn_of_inactive(model: nn.Module, stacklevel: int, in_eval: bool = False) -> None:
+    """Say which of the model's own dropout modules are off, now or once the model is ``in_eval``."""
+    off = {n: m for n, m in model.named_modules() if is_torch_dropout(m) and (in_eval or not m.training)}
+    if off:
+        kinds = ", ".join(sorted({f"nn.{type(module).__name__}" for module in off.values()}))
+        names = ", ".join(name or "the model itself" for name in list(off)[:3]) + (", ..." if len(off) > 3 else "")
+        warnings.warn(
+            f"{type(model).__name__}: {kinds} ({names}) is off, as in eval(), and adds no uncertainty; "
+            f"also=({kinds},) switches it on, also=() keeps it off without this warning",
+            stacklevel=stacklevel,
+        )
+
+
+class _Block:
+    """One open ``hold_masks``: its thread, its modules, and the masks of each module and batch size."""
+
+    def __init__(self, modules: Iterable[MaskedModule]) -> None:
+        self.thread, self.modules = threading.get_ident(), frozenset(modules)
+        self.masks: dict[tuple[MaskedModule, Hashable], Any] = {}
+
+
+_blocks: list[_Block] = []  # the innermost is the last
+
+
+@contextmanager
+def hold_masks(model: nn.Module) -> Iterator[nn.Module]:
+    """Draw masks once and keep them until the block ends: every call inside evaluates one and the same function.
+
+    A decoder, a forecaster or an agent calls its layers once per time step. By itself each call draws new masks, which
+    is dropout per step, not the paper's. Inside this block the calls of a sequence share their masks, so that step by
+    step and the whole sequence at once give equal results. The block decides how long masks live; whether they are on
+    is decided by ``train()`` or ``mc_dropout``, as elsewhere. ``mc_predict`` opens a block for every sample.
+
+    In a block each module has one draw for every batch size (and device and dtype):
+
+    - calls of one layer on different inputs of the same batch size share their masks, row by row;
+    - a call with another batch size draws masks for that size, and a return to the first size finds the first masks;
+    - masks that are passed to a call (``masks=``, ``mask=``) are used as they are;
+    - rates with ``per_step=True`` and ``WordEmbedding(per_token=True)`` draw at every call: that is their meaning;
+    - of nested blocks the innermost one that contains the module counts; other threads are not affected.
+
+    Masks are kept in the block, not on the modules. Close it, and open another, where the next sequence begins. With
+    ``torch.utils.checkpoint`` call ``backward()`` inside the block, for it calls the layers again.
+
+    Example:
+        Training a decoder step by step, one block per batch of sequences.
+
+        >>> cell = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+        >>> x, state = torch.randn(5, 2, 3), None
+        >>> with hold_masks(cell):
+        ...     outputs = []
+        ...     for x_t in x.split(1):
+        ...         out, state = cell(x_t, state)
+        ...         outputs.append(out)
+        ...     whole, _ = cell(x)
+        >>> torch.allclose(torch.cat(outputs), whole, atol=1e-6)
+        True
+    """
+    masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
+    if not masked:
+        raise ValueError(f"hold_masks: {type(model).__name__} has no layer of varrnn in it, and no masks to hold")
+    block = _Block(masked)
+    _blocks.append(block)
+    try:
+        yield model
+    finally:
+        _blocks.remove(block)
+
+
+@uncompiled
+def find_block(module: MaskedModule) -> _Block | None:
+    """The innermost block with this module that was opened in this thread.
+
+    Inside a backward pass, which calls a layer again under ``torch.utils.checkpoint``, the thread may be autograd's.
+    """
+    thread = threading.get_ident()
+    mine = [
+        block for block in _blocks if module in block.modules and (block.thread == thread or current_backward() >= 0)
+    ]
+    return mine[-1] if mine else None
+
+
+def is_held(module: MaskedModule) -> bool:
+    """Whether a ``hold_masks`` block is open that contains this module."""
+    return bool(_blocks) and find_block(module) is not None
+
+
+@uncompiled
+def _held(module: MaskedModule, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
+    block = find_block(module)
+    if block is None:
+        return draw(*args)
+    if (module, key) not in block.masks:
+        if transformed():
+            raise RuntimeError(
+                f"{type(module).__name__}: masks drawn inside torch.func (vmap, grad, jvp) cannot be held; pass masks= "
+                "to the layer, or call it once in the hold_masks block before the transform"
+            )
+        with torch.inference_mode(False):  # the block may outlive the mode, and these masks enter a graph
+            block.masks[module, key] = draw(*args)
+    return block.masks[module, key]

@@ -1,58 +1,130 @@
 """Section 4.2 of the paper: dropping word types, not word tokens."""
 
+from typing import Any
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from varrnn.dropout import MaskedModule, bernoulli, check_probability, like
+from varrnn.dropout import MaskedModule, bernoulli, check_probability, is_held, like
 
 
-class WordEmbedding(MaskedModule):
+class WordEmbedding(MaskedModule, nn.Embedding):
     """Word embeddings whose rows are dropped at random for each sequence, the same rows at every time step.
 
-    "the dog and the cat" may become "-- dog and -- cat", never "-- dog and the cat". ``per_token=True`` drops each
-    occurrence on its own, which is what the authors' language models actually ran. In train() and under mc_dropout
-    each call draws a mask; a mask passed to the call is used in any mode. The parameter is that of ``nn.Embedding``.
-    Embed before packing: the data of a PackedSequence would be taken for ONE sequence, with one mask for all of them.
+    "the dog and the cat" may become "-- dog and -- cat", never "-- dog and the cat". In train() and under
+    ``mc_dropout`` each call draws a mask; in a ``hold_masks`` block the same word types of a row stay dropped over
+    several calls; a mask passed to the call is used in any mode. Embed before packing: the data of a PackedSequence
+    would be taken for ONE sequence, with one mask for all of them.
+
+    Args:
+        num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype: as
+            in ``torch.nn.Embedding``, whose only parameter, ``weight``, is the only one here.
+        p_E: the probability of dropping a word type.
+        per_token: True drops each occurrence on its own, which is what the authors' language models actually ran.
+        batch_first: whether words are (B, T) instead of (T, B).
+
+    Shape:
+        - words: (T, B), (B, T) with ``batch_first``, or (T,) for one sequence. Give one step of a batch as (1, B).
+        - mask (optional): one factor per occurrence, shaped like the words with a last axis of 1 (``sample_mask``), or
+          one per row and word type, (B, num_embeddings) or (1, num_embeddings) (``sample_type_mask``).
+        - output: like the words, with a last axis of ``embedding_dim``.
+
+    Example:
+        >>> embedding = WordEmbedding(10, 3, p_E=0.5)
+        >>> out = embedding(torch.tensor([[4], [7], [4]]))  # (T, B) = (3, 1): word 4 occurs twice
+        >>> out.shape, torch.equal(out[0], out[2])
+        (torch.Size([3, 1, 3]), True)
     """
 
     def __init__(
         self,
-        num_words: int,
-        dim: int,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
         p_E: float = 0.0,
         per_token: bool = False,
         batch_first: bool = False,
-        padding_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        """The arguments are those of the class."""
         check_probability("p_E", p_E)
-        if padding_idx is not None and not -num_words <= padding_idx < num_words:
-            raise ValueError(f"padding_idx={padding_idx} must be the id of one of the {num_words} words")
-        self.num_words, self.dim, self.p_E = num_words, dim, float(p_E)
-        self.per_token, self.batch_first = per_token, batch_first
-        self.padding_idx = padding_idx if padding_idx is None else padding_idx % num_words
-        self.weight = nn.Parameter(torch.empty(num_words, dim, device=device, dtype=dtype))
-        self.reset_parameters()
+        for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise TypeError(f"WordEmbedding: {name}={size!r} must be an int, not a {type(size).__name__}")
+        for name, flag in (("per_token", per_token), ("batch_first", batch_first)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"WordEmbedding: {name}={flag!r} must be True or False, not a {type(flag).__name__}")
+        if padding_idx is not None and not isinstance(padding_idx, int):
+            raise TypeError(f"WordEmbedding: padding_idx={padding_idx!r} must be an int; rates are given by name, p_E=")
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"padding_idx={padding_idx} must be the id of one of the {num_embeddings} words")
+        super().__init__(
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight,
+            _freeze,
+            device=device,
+            dtype=dtype,
+        )
+        self.p_E, self.per_token, self.batch_first = float(p_E), per_token, batch_first
 
-    def reset_parameters(self) -> None:
-        """Standard normal with a padding row of zeros, as in ``nn.Embedding``."""
-        nn.init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with torch.no_grad():
-                self.weight[self.padding_idx].fill_(0)
+    @classmethod
+    def from_pretrained(  # type: ignore[override]
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
+    ) -> "WordEmbedding":
+        """Embeddings from a matrix (num_embeddings, embedding_dim), as ``nn.Embedding.from_pretrained`` makes them.
+
+        Args:
+            embeddings: the matrix, which becomes ``weight``.
+            freeze: whether it stays as it is in training.
+            padding_idx: as in the constructor.
+            options: further arguments of the constructor by name, such as ``p_E``.
+
+        Example:
+            >>> embedding = WordEmbedding.from_pretrained(torch.eye(4), p_E=0.2)
+            >>> embedding.weight.requires_grad, embedding.p_E
+            (False, 0.2)
+        """
+        if embeddings.dim() != 2:
+            raise ValueError(f"embeddings have {embeddings.dim()} axes; give (num_embeddings, embedding_dim)")
+        rows, columns = embeddings.shape
+        return cls(rows, columns, padding_idx, _weight=embeddings, _freeze=freeze, **options)
 
     def forward(self, words: Tensor, mask: Tensor | None = None) -> Tensor:
         """Embed words (T, B), (B, T) with ``batch_first``, or (T,); see ``sample_mask`` and ``sample_type_mask``."""
         check_axes(words)
-        embedded = F.embedding(words, self.weight, self.padding_idx)
+        embedded = super().forward(words)
         if mask is None:
             if not (self.p_E and self.masks_on):
                 return embedded
-            mask = self.sample_mask(words)
+            mask = self._draw_mask(words)
         return embedded * self._per_occurrence(words, mask)
+
+    def _draw_mask(self, words: Tensor) -> Tensor:
+        """A new mask, or the one that ``hold_masks`` keeps.
+
+        It keeps a key for each row, from which the factor of any word follows. A table of all rows and word types
+        would take (B, V) numbers, gigabytes for a test set.
+        """
+        if self.per_token or not is_held(self):
+            return self.sample_mask(words)
+        batch = 1 if words.dim() == 1 else words.shape[1 - self._time_axis(words)]
+        keys = self.draw_or_held((batch, words.device), sample_keys, batch, words.device)
+        rows = keys.unsqueeze(self._time_axis(words)) if words.dim() == 2 else keys
+        return hashed_mask(rows, words, self.p_E).to(self.weight.dtype).unsqueeze(-1)
 
     def sample_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One factor per occurrence, shaped like words with a last axis of 1; equal words of a row share it."""
@@ -64,7 +136,7 @@ class WordEmbedding(MaskedModule):
 
     def sample_type_mask(self, batch_size: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """One factor per row and word type, (B, V), to be held over a text that is read in windows."""
-        return bernoulli((batch_size, self.num_words), self.p_E, generator, **like(self.weight))
+        return bernoulli((batch_size, self.num_embeddings), self.p_E, generator, **like(self.weight))
 
     def _time_axis(self, words: Tensor) -> int:
         return 1 if self.batch_first and words.dim() == 2 else 0
@@ -76,17 +148,39 @@ class WordEmbedding(MaskedModule):
             return mask
         rows = words if self._time_axis(words) == 1 else words.t()  # (B, T), or (T,) unbatched
         batch = rows.shape[0] if words.dim() == 2 else 1
-        if mask.dim() != 2 or mask.shape[0] not in (1, batch) or mask.shape[1] != self.num_words:
+        if mask.dim() != 2 or mask.shape[0] not in (1, batch) or mask.shape[1] != self.num_embeddings:
             raise ValueError(
                 f"a word mask of shape {tuple(mask.shape)} fits neither the words {tuple(words.shape)} with a last "
-                f"axis of 1 nor (batch of {batch} or 1, {self.num_words} words); see sample_mask and sample_type_mask"
+                f"axis of 1 nor (batch of {batch} or 1, {self.num_embeddings} words); see sample_mask and "
+                "sample_type_mask"
             )
         table = mask.expand(rows.shape[0], -1) if words.dim() == 2 else mask[0]
         factors = table.gather(-1, rows)
         return (factors if self._time_axis(words) == 1 else factors.t()).unsqueeze(-1)
 
     def extra_repr(self) -> str:
-        return f"{self.num_words}, {self.dim}, p_E={self.p_E}" + (", per_token=True" if self.per_token else "")
+        return ", ".join(
+            [super().extra_repr(), f"p_E={self.p_E}"]
+            + [f"{name}=True" for name in ("per_token", "batch_first") if getattr(self, name)]
+        )
+
+
+def sample_keys(batch_size: int, device: torch.device) -> Tensor:
+    """A random int64 for each row."""
+    return torch.randint(-(2**63), 2**63 - 1, (batch_size,), device=device)
+
+
+def hashed_mask(keys: Tensor, words: Tensor, p: float) -> Tensor:
+    """Zero with probability p, else 1/(1-p), for every key and word: the same for the same pair, whenever it is asked.
+
+    The output function of SplitMix64 (Steele et al., 2014) mixes key and word; int64 products wrap around.
+    """
+    x = keys + words.long() * -7046029254386353131  # 0x9E3779B97F4A7C15, as all constants here in two's complement
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687  # 0xBF58476D1CE4E5B9; the mask makes shifts logical
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685  # 0x94D049BB133111EB
+    x = x ^ ((x >> 31) & 0x1FFFFFFFF)
+    kept = ((x >> 33) & 0x7FFFFFFF) >= round(p * 2**31)
+    return kept.float() / (1.0 - p)
 
 
 def check_axes(words: Tensor) -> None:

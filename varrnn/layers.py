@@ -1,27 +1,308 @@
 """VariationalLSTM, VariationalGRU and VariationalRNN: torch's layers with the paper's masks.
 
 Constructor, call, shapes and parameter names are those of ``torch.nn.LSTM``, ``GRU`` and ``RNN``; ``dropout`` takes a
-``Dropout`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
+``DropoutRates`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
 """
 
+import math
+from dataclasses import fields
+from typing import Any
+
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS, Activation, GRUCell, LSTMCell, RNNCell
-from varrnn.dropout import CELL_SCALINGS, Dropout
-from varrnn.stack import RecurrentLayers
+from varrnn import dropout as rules
+from varrnn.cells import (
+    CANDIDATE_ACTIVATIONS,
+    GATE_ACTIVATIONS,
+    Activation,
+    Cell,
+    GRUCell,
+    LSTMCell,
+    RNNCell,
+    State,
+    Weights,
+    unroll,
+)
+from varrnn.dropout import CELL_SCALINGS, DropoutRates, MaskedModule, Masks, Rates, as_rates
+from varrnn.kernels import KERNELS
+from varrnn.sequence_input import Sequences
+from varrnn.torch_modes import autocast_on, exporting, followed, uncompiled, without_autocast
+
+unroll_uncompiled = uncompiled(unroll)  # or torch.compile would copy the step once for every time step
+DEFAULTS = {
+    "num_layers": 1,
+    "bias": True,
+    "batch_first": False,
+    "dropout": DropoutRates.none(),
+    "bidirectional": False,
+    "fast": True,
+    "cell_scaling": "read",
+}
 
 
-class VariationalLSTM(RecurrentLayers):
+class VariationalRNNBase(MaskedModule):
+    """A stack of recurrent layers with the same network units dropped at each time step (section 4 of the paper).
+
+    In train() each call draws masks, one per sequence; in eval() nothing is dropped (the dropout approximation).
+    ``sample_masks`` and ``masks=`` give them into the caller's hands.
+    """
+
+    proj_size = 0  # torch's name for what these layers do not have
+    weight_hh_l0: Tensor
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: Rates,
+        bidirectional: bool,
+        fast: bool = True,
+        cell_scaling: str = "read",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.cell, self.cell_scaling = cell, cell_scaling
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "fast": fast}
+        check_arguments(type(self).__name__, sizes, flags)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
+        self._dropout = self._as_dropout(dropout)
+        for index in range(num_layers * self.directions):
+            for name, shape in zip(self._names(index), self._shapes(index)):
+                self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """U(-1/sqrt(H), 1/sqrt(H)) for everything, as torch does."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Any = None,
+        masks: Masks | tuple[Masks, ...] | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
+        """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
+        sequences = Sequences.read(input, self.batch_first, self.input_size, type(self).__name__)
+        layers = self.num_layers * self.directions
+        hidden = sequences.initial(hx, (layers, self.hidden_size), self.cell.states, type(self).__name__)
+        drawn = self._masks(masks, sequences)
+        dtype = self._precision(sequences.steps)
+        check_state_dtype(type(self).__name__, hidden, sequences.steps)
+        hidden = tuple(h.to(dtype) for h in hidden)
+        with without_autocast(sequences.steps.device.type):  # everything is cast once, before the first step
+            out, final = self._forward(sequences, hidden, drawn, dtype)
+        return sequences.restore(out), final if self.cell.states > 1 else final[0]
+
+    def _forward(
+        self, sequences: Sequences, hidden: State, drawn: tuple[Masks, ...], dtype: torch.dtype
+    ) -> tuple[Tensor, State]:
+        out, finals = sequences.steps.to(dtype), []
+        for layer in range(self.num_layers):
+            outputs = []
+            for index in range(layer * self.directions, (layer + 1) * self.directions):
+                backwards = index % self.directions == 1
+                state = tuple(h[index] for h in hidden)
+                masks = Masks(*(rules.cast(z, dtype) for z in drawn[index]))
+                steps = sequences.turn(out) if backwards else out
+                history = self._run(steps, state, index, masks, sequences.lengths)
+                finals.append(tuple(sequences.last(h) for h in history))
+                outputs.append(sequences.turn(history[0]) if backwards else history[0])
+            out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
+        return out, tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
+
+    def sample_masks(
+        self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Masks, ...]:
+        """Draw the masks of one function from q(omega), a ``Masks`` for each layer and direction in h_n's order.
+
+        Args:
+            batch_size: the number of sequences; each gets masks of its own.
+            steps: the number of time steps, which rates with ``per_step=True`` need and others ignore.
+            generator: the source of random numbers, torch's global one by default.
+
+        Example:
+            >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+            >>> masks = layer.sample_masks(batch_size=2)
+            >>> [tuple(z.shape) for z in masks[0]]  # (time, gate, batch, unit), 1 where shared
+            [(1, 1, 2, 3), (1, 1, 2, 4), (1, 1, 1, 1)]
+            >>> x = torch.randn(5, 2, 3)
+            >>> torch.equal(layer(x, masks=masks)[0], layer(x, masks=masks)[0])
+            True
+        """
+        check_count("batch_size", batch_size, 0)
+        if steps is not None:
+            check_count("steps", steps, 1)
+
+        def draw(index: int) -> Masks:
+            sizes = (self.cell.gates, batch_size, self._shapes(index)[0][1], self.hidden_size)
+            return rules.sample(self.dropout, *sizes, steps, generator, self.cell_scaling, **self._where())
+
+        return tuple(draw(index) for index in range(self.num_layers * self.directions))
+
+    def ones_masks(self) -> tuple[Masks, ...]:
+        """The dropout approximation: masks of ones, and for Moon's rule with cell_scaling="step" of 1 - p_c."""
+        return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
+
+    def _approximation(self) -> Masks:
+        return rules.approximation(self.dropout, self.cell_scaling, **self._where())
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do; here because code written for torch's layers calls it."""
+
+    @property
+    def dropout(self) -> DropoutRates:
+        """The rates; may be set, to whatever the constructor takes."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, dropout: Rates) -> None:
+        self._dropout = self._as_dropout(dropout)
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer and direction, as torch's layers list them."""
+        return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
+
+    def _run(self, x: Tensor, state: State, index: int, masks: Masks, lengths: Tensor | None) -> State:
+        weights = self._weights(index, x.dtype)
+        kernel = KERNELS.get(self.cell) if self.fast else None
+        if kernel is None or exporting() or any(z.requires_grad for z in masks):
+            ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
+            loop = unroll if exporting() else unroll_uncompiled
+            return loop(self.cell, x, state, weights, masks, ends)
+        return kernel(x, state, weights, masks, lengths is not None)
+
+    def _weights(self, index: int, dtype: torch.dtype) -> Weights:
+        """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
+        found = {name: getattr(self, name) for name in self._names(index)}
+        for (name, tensor), shape in zip(found.items(), self._shapes(index)):
+            if not torch.jit.is_tracing() and tuple(tensor.shape) != shape:
+                raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
+        return Weights(*(tensor.to(dtype) for tensor in found.values()))
+
+    def _precision(self, x: Tensor) -> torch.dtype:
+        """The dtype to compute in: the layer's own, or autocast's."""
+        own = self._where()["dtype"]
+        if autocast_on(x.device.type) and x.is_floating_point() and torch.float64 not in (own, x.dtype):
+            return torch.get_autocast_dtype(x.device.type)
+        if x.dtype != own:
+            raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
+        return own
+
+    def _names(self, index: int) -> list[str]:
+        layer, direction = divmod(index, self.directions)
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
+        return [f"{kind}_l{layer}{'_reverse' if direction else ''}" for kind in kinds]
+
+    def _shapes(self, index: int) -> list[tuple[int, ...]]:
+        rows = self.cell.gates * self.hidden_size
+        columns = self.input_size if index < self.directions else self.hidden_size * self.directions
+        return [(rows, columns), (rows, self.hidden_size), (rows,), (rows,)]
+
+    def _where(self) -> dict[str, Any]:
+        return rules.like(getattr(self, self._names(0)[1]))
+
+    def _as_dropout(self, dropout: Rates) -> DropoutRates:
+        return as_rates(dropout, type(self).__name__, memory=self.cell.states > 1, stacklevel=5)
+
+    def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
+        if masks is None:
+            if self.masks_on:
+                return self._draw_masks(sequences.batch_size, sequences.steps.shape[0])
+            return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
+        given = (masks,) if isinstance(masks, Masks) else masks
+        if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
+            raise TypeError(
+                f"{type(self).__name__}: masks is a {type(masks).__name__}; give a Masks for each layer and direction "
+                "in a tuple, as sample_masks makes them"
+            )
+        given = tuple(given)
+        if len(given) != self.num_layers * self.directions:
+            raise ValueError(
+                f"{type(self).__name__}: {len(given)} masks for {self.num_layers} layers x {self.directions} directions"
+            )
+        for index, one in enumerate(given):
+            self._check_masks(index, one, sequences)
+        return tuple(Masks(*(rules.unmark_edited(z) for z in one)) for one in given)
+
+    def _draw_masks(self, batch_size: int, steps: int) -> tuple[Masks, ...]:
+        """New masks, or those that ``hold_masks`` keeps; masks of every step are new at every step."""
+        if self.dropout.per_step:
+            return self.sample_masks(batch_size, steps)
+        key = (batch_size, self.dropout, *self._where().values())
+        return self.draw_or_held(key, self.sample_masks, batch_size)
+
+    def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
+        steps, batch = sequences.steps.shape[:2]
+        sizes = (self._shapes(index)[0][1], self.hidden_size, self.hidden_size)
+        gates = (self.cell.gates, self.cell.gates, 2)
+        for name, z, gate, size in zip(Masks._fields, masks, gates, sizes):
+            full = (steps, gate, batch, size)
+            if not isinstance(z, Tensor):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is a {type(z).__name__}; no dropout is the mask of ones"
+                )
+            if z.dim() != 4 or any(n not in (1, whole) for n, whole in zip(z.shape, full)):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "
+                    f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
+                )
+        if self.cell.states < 2 and not plain(masks.z_c):
+            raise ValueError(f"{type(self).__name__} has no memory to mask: z_c must be ones, or use an LSTM")
+
+    def extra_repr(self) -> str:
+        """The sizes, and every option that is not at its default."""
+        options = [(name, getattr(self, name), default) for name, default in DEFAULTS.items()]
+        options += [(field.name, getattr(self.cell, field.name), field.default) for field in fields(self.cell)]
+        named = [f"{name}={getattr(value, '__name__', value)}" for name, value, default in options if value != default]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *named])
+
+
+class VariationalLSTM(VariationalRNNBase):
     """``torch.nn.LSTM`` with masks repeated at all time steps (equations tied-weights-dropout, non-tied-weights).
 
-    Args beside those of ``torch.nn.LSTM`` (``proj_size`` must stay 0):
-        dropout: a ``Dropout``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers only, it
-            drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the readable loop, which second derivatives need.
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, bidirectional, device, dtype: as in ``torch.nn.LSTM``;
+            ``proj_size`` must stay 0.
+        dropout: a ``DropoutRates``, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike torch's, which
+            acts between layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
+        fast: False runs the reference implementation, a loop over ``cells.LSTMCell`` (it also computes second
+            derivatives and batched gradients for the fast path, in the backward pass).
         cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
             "inverted", which show why not.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the reference
+            implementation.
+
+    Shape:
+        - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
+        - hx (optional): (h_0, c_0), each (layers x directions, B, H); zeros if not given.
+        - masks (optional): a ``Masks`` for each layer and direction in h_n's order, as ``sample_masks`` draws them.
+        - output: (output, (h_n, c_n)), as from ``torch.nn.LSTM``.
+
+    Example:
+        >>> layer = VariationalLSTM(3, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.3))
+        >>> out, (h_n, c_n) = layer(torch.randn(5, 2, 3))  # (T, B, I) = (5, 2, 3)
+        >>> out.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.equal(layer(x)[0], layer(x)[0]), torch.equal(layer.eval()(x)[0], layer(x)[0])
+        (False, True)
     """
 
     def __init__(
@@ -31,7 +312,7 @@ class VariationalLSTM(RecurrentLayers):
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float | Dropout = 0.0,
+        dropout: Rates = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
         device: torch.device | str | None = None,
@@ -45,24 +326,40 @@ class VariationalLSTM(RecurrentLayers):
         """The arguments are those of the class."""
         if proj_size:
             raise ValueError(f"VariationalLSTM: proj_size={proj_size} is not supported; leave it at 0")
-        if cell_scaling not in CELL_SCALINGS:
-            raise ValueError(f"cell_scaling={cell_scaling!r}: choose one of {', '.join(CELL_SCALINGS)}")
-        gate, candidate = _activations(gate_activation, candidate_activation)
-        cell = LSTMCell(gate_activation=gate, candidate_activation=candidate)
+        cell = lstm_cell(cell_scaling, gate_activation, candidate_activation)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, cell_scaling=cell_scaling, device=device, dtype=dtype)
 
 
-class VariationalGRU(RecurrentLayers):
+class VariationalGRU(VariationalRNNBase):
     """``torch.nn.GRU`` with masks repeated at all time steps.
 
-    Args beside those of ``torch.nn.GRU``:
-        dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
-            layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the readable loop, which second derivatives need.
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, bidirectional, device, dtype: as in ``torch.nn.GRU``.
+        dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
+            torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
+            recurrent state.
+        fast: False runs the reference implementation, a loop over ``cells.GRUCell`` (it also computes second
+            derivatives and batched gradients for the fast path, in the backward pass).
         reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the reference
+            implementation.
+
+    Shape:
+        - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
+        - hx (optional): h_0, (layers x directions, B, H); zeros if not given.
+        - masks (optional): a ``Masks`` for each layer and direction in h_n's order, as ``sample_masks`` draws them.
+        - output: (output, h_n), as from ``torch.nn.GRU``.
+
+    Example:
+        >>> layer = VariationalGRU(3, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.3))
+        >>> out, h_n = layer(torch.randn(5, 2, 3))  # (T, B, I) = (5, 2, 3)
+        >>> out.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.equal(layer(x)[0], layer(x)[0]), torch.equal(layer.eval()(x)[0], layer(x)[0])
+        (False, True)
     """
 
     def __init__(
@@ -72,7 +369,7 @@ class VariationalGRU(RecurrentLayers):
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float | Dropout = 0.0,
+        dropout: Rates = 0.0,
         bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -83,19 +380,36 @@ class VariationalGRU(RecurrentLayers):
         candidate_activation: str = "tanh",
     ) -> None:
         """The arguments are those of the class."""
-        gate, candidate = _activations(gate_activation, candidate_activation)
-        cell = GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
+        cell = gru_cell(reset_after, gate_activation, candidate_activation)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
 
 
-class VariationalRNN(RecurrentLayers):
+class VariationalRNN(VariationalRNNBase):
     """``torch.nn.RNN`` with masks repeated at all time steps.
 
-    Args beside those of ``torch.nn.RNN`` (``nonlinearity``: "tanh" or "relu"):
-        dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
-            layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: taken for the sake of the others; one product per step always runs in the readable loop.
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, bidirectional, device, dtype: as in ``torch.nn.RNN``.
+        nonlinearity: "tanh" or "relu".
+        dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
+            torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
+            recurrent state.
+        fast: taken for the sake of the others; one product per step always runs in the reference implementation.
+
+    Shape:
+        - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
+        - hx (optional): h_0, (layers x directions, B, H); zeros if not given.
+        - masks (optional): a ``Masks`` for each layer and direction in h_n's order, as ``sample_masks`` draws them.
+        - output: (output, h_n), as from ``torch.nn.RNN``.
+
+    Example:
+        >>> layer = VariationalRNN(3, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.3))
+        >>> out, h_n = layer(torch.randn(5, 2, 3))  # (T, B, I) = (5, 2, 3)
+        >>> out.shape, h_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 2, 4]))
+        >>> x = torch.randn(5, 2, 3)
+        >>> torch.equal(layer(x)[0], layer(x)[0]), torch.equal(layer.eval()(x)[0], layer(x)[0])
+        (False, True)
     """
 
     def __init__(
@@ -106,7 +420,7 @@ class VariationalRNN(RecurrentLayers):
         nonlinearity: str = "tanh",
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float | Dropout = 0.0,
+        dropout: Rates = 0.0,
         bidirectional: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -114,12 +428,63 @@ class VariationalRNN(RecurrentLayers):
         fast: bool = True,
     ) -> None:
         """The arguments are those of the class."""
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"nonlinearity={nonlinearity!r}: choose tanh or relu")
+        cell = rnn_cell(nonlinearity)
         self.nonlinearity = nonlinearity
-        cell = RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
+
+
+def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -> None:
+    """Sizes are ints from 1 and flags are bools, as torch's layers demand."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"{layer}: {name}={size!r} must be an int, not a {type(size).__name__}")
+        if size < 1:
+            raise ValueError(f"{layer}: {name}={size} must be at least 1")
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            hint = "; dropout is given by name, dropout=" if name == "bias" and isinstance(flag, float) else ""
+            raise TypeError(f"{layer}: {name}={flag!r} must be True or False, not a {type(flag).__name__}{hint}")
+
+
+def check_count(name: str, value: int, lowest: int) -> None:
+    """A number of rows or steps; torch.jit.trace and torch.compile pass it as a tensor or a symbol."""
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt | Tensor):
+        raise TypeError(f"{name}={value!r} must be an int, not a {type(value).__name__}")
+    if value < lowest:
+        raise ValueError(f"{name}={value} must be at least {lowest}")
+
+
+def check_state_dtype(layer: str, state: State, x: Tensor) -> None:
+    """torch's layers take a state in the input's type; autocast brings both into its own."""
+    if any(h.dtype != x.dtype for h in state) and not (
+        autocast_on(x.device.type) and all(h.is_floating_point() for h in state)
+    ):
+        kinds = ", ".join(str(h.dtype) for h in state)
+        raise ValueError(f"{layer}: hx has dtype {kinds} and the input {x.dtype}; give hx.to({x.dtype})")
+
+
+def lstm_cell(cell_scaling: str, gate_activation: str, candidate_activation: str) -> LSTMCell:
+    """The step of an LSTM from the options of its constructor."""
+    if cell_scaling not in CELL_SCALINGS:
+        raise ValueError(f"cell_scaling={cell_scaling!r}: choose one of {', '.join(CELL_SCALINGS)}")
+    gate, candidate = _activations(gate_activation, candidate_activation)
+    return LSTMCell(gate_activation=gate, candidate_activation=candidate)
+
+
+def gru_cell(reset_after: bool, gate_activation: str, candidate_activation: str) -> GRUCell:
+    """The step of a GRU from the options of its constructor."""
+    if not isinstance(reset_after, bool):
+        raise TypeError(f"reset_after={reset_after!r} must be True or False, not a {type(reset_after).__name__}")
+    gate, candidate = _activations(gate_activation, candidate_activation)
+    return GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
+
+
+def rnn_cell(nonlinearity: str) -> RNNCell:
+    """The step of a simple RNN from the option of its constructor."""
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"nonlinearity={nonlinearity!r}: choose tanh or relu")
+    return RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
 
 
 def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:
@@ -128,3 +493,10 @@ def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:
     if candidate not in CANDIDATE_ACTIVATIONS:
         raise ValueError(f"candidate_activation={candidate!r}: choose one of {', '.join(CANDIDATE_ACTIVATIONS)}")
     return GATE_ACTIVATIONS[gate], CANDIDATE_ACTIVATIONS[candidate]
+
+
+def plain(z: Tensor) -> bool:
+    """Whether a mask is ones, as far as can be told without making a device wait, or cutting a graph in two."""
+    if z.device.type != "cpu" or torch.compiler.is_compiling() or followed():
+        return True
+    return rules.is_ones(z) or bool((z == 1).all())

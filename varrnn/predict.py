@@ -1,192 +1,406 @@
 """MC dropout for any model with these layers in it: many stochastic passes, averaged (equation approx_predictive)."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import DataLoader, Dataset
 
-from varrnn import rng
-from varrnn.dropout import Dropout, MaskedModule, mc_dropout
-from varrnn.sample_batching import apart, batches, find_batch_dim, same, side_by_side
-from varrnn.stack import RecurrentLayers
+from varrnn import rng, sample_batching
+from varrnn.dropout import (
+    Classes,
+    DropoutRates,
+    MaskedModule,
+    find_others,
+    hold_masks,
+    is_torch_dropout,
+    mc_dropout,
+    warn_of_inactive,
+)
+from varrnn.layers import VariationalRNNBase
+from varrnn.uncertainty import Heteroscedastic
+
+CHUNK_BYTES = 2**28  # of outputs of modules in one pass, where the chunk is chosen for the caller
 
 
 class Prediction:
-    """`samples` draws from the approximate predictive distribution, computed when they are asked for.
+    """Samples from the approximate predictive distribution, computed when they are asked for.
 
     Iterating gives the outputs one by one, the same ones every time as long as the model's weights and the inputs stay
-    as they are; ``mean`` adds them up as they come, once, and is kept. Nothing keeps more than one chunk of them, so
-    memory does not grow with their number.
+    as they are; ``mean`` and ``std`` add them up as they come, once, and are kept. Nothing but ``stack`` and
+    ``quantiles`` keeps more than one chunk of them, so memory does not grow with their number.
+
+    Attributes:
+        samples: how many there are.
+        chunk: how many of them one pass computes; None before the first pass has shown what fits.
+
+    Example:
+        >>> model = VariationalGRU(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+        >>> prediction = mc_predict(model, torch.randn(5, 2, 3), samples=8)
+        >>> prediction.mean.shape, prediction.std.shape, prediction.stack().shape
+        (torch.Size([5, 2, 4]), torch.Size([5, 2, 4]), torch.Size([8, 5, 2, 4]))
     """
 
-    def __init__(self, draw: Callable[[int, int], Any], samples: int, chunk: int) -> None:
-        self._draw, self.samples, self.chunk = draw, samples, chunk
-        self._mean: Tensor | None = None
+    def __init__(self, passes: "ForwardPasses", samples: int, chunk: int | None) -> None:
+        self._passes, self.samples, self.chunk = passes, samples, chunk
+        self._chooses = chunk is None
+        self._moments: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return self.samples
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The first pass holds one sample: its shape tells along which axis a chunk's outputs lie side by side."""
-        first = self._draw(0, 1)
+        """The first pass holds one sample: its shape shows along which axis a chunk's outputs are joined."""
+        first = self._passes.sample(0, 1)
         shape = first.shape
         yield first
         del first
-        for start in range(1, self.samples, self.chunk):
+        if self.chunk is None:
+            self.chunk = self._passes.choose_chunk(self.samples)
+        start = 1
+        while start < self.samples:
             count = min(self.chunk, self.samples - start)
-            yield from apart(self._draw(start, count), count, shape)
+            try:
+                parts = sample_batching.split_samples(self._passes.sample(start, count), count, shape)
+            except Exception:  # rows that mix, masks that all samples would share, no memory: one sample always works
+                if count == 1 or not self._chooses:
+                    raise
+                self.chunk = 1
+                continue
+            start += count
+            yield from parts
+            del parts  # or two chunks would be alive during the next pass
 
     @property
     def mean(self) -> Tensor:
         """The MC estimate: the mean over samples, added up in double precision and given back in their own."""
-        if self._mean is None:
-            total: Tensor | None = None
-            for output in self:
-                total = wide(output) if total is None else total.add_(output)
-                dtype = output.dtype
-            assert total is not None
-            self._mean = total.div_(self.samples).to(dtype)
-        return self._mean
+        return self._mean_and_std()[0]
+
+    @property
+    def std(self) -> Tensor:
+        """The standard deviation over samples, their number being the divisor (so it is 0 for one sample)."""
+        return self._mean_and_std()[1]
+
+    def stack(self) -> Tensor:
+        """All samples in one tensor, with a first axis of ``samples``."""
+        return torch.stack(list(self))
+
+    def quantiles(self, q: float | Sequence[float]) -> Tensor:
+        """Quantiles over samples, linear between two of them: (...) for a number, (len(q), ...) for several.
+
+        Example:
+            >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5))
+            >>> low, high = mc_predict(layer, torch.randn(5, 2, 3), samples=20).quantiles((0.05, 0.95))
+            >>> low.shape, bool((low <= high).all())
+            (torch.Size([5, 2, 4]), True)
+        """
+        levels = torch.as_tensor(q, dtype=torch.float64)
+        if levels.dim() > 1 or not bool(((levels >= 0) & (levels <= 1)).all()):
+            raise ValueError(f"q={q!r} must be a number from 0 to 1, or a sequence of them")
+        ordered = self.stack().sort(dim=0).values  # torch.quantile refuses more than 16 million numbers
+        places = (levels.flatten() * (self.samples - 1)).to(ordered.device)
+        below = places.floor().long().clamp(max=max(0, self.samples - 2))
+        above = (below + 1).clamp(max=self.samples - 1)
+        share = (places - below).to(ordered.dtype).view(-1, *[1] * (ordered.dim() - 1))
+        found = ordered[below].lerp(ordered[above], share)
+        return found if levels.dim() else found[0]
+
+    def _mean_and_std(self) -> tuple[Tensor, Tensor]:
+        if self._moments is None:
+            mean = sum_sq = None
+            for number, output in enumerate(self, 1):
+                y = to_accumulator_dtype(output)
+                if mean is None or sum_sq is None:
+                    mean, sum_sq = torch.zeros_like(y), torch.zeros_like(y.abs())
+                delta = y - mean
+                mean = mean + delta / number  # Welford: no digits are lost when the spread is small beside the mean
+                sum_sq = sum_sq + (delta * (y - mean).conj()).real
+            assert mean is not None and sum_sq is not None
+            self._moments = mean.to(output.dtype), (sum_sq / self.samples).sqrt().to(output.abs().dtype)
+        return self._moments
 
 
-def wide(output: Tensor) -> Tensor:
-    """A copy to add samples to: a sum of bfloat16 stands still after a few hundred of them."""
+class GaussianPrediction(Prediction):
+    """Samples of (mean, log variance), from ``mc_predict(..., log_variance=True)`` (Kendall & Gal, 2017).
+
+    Iterating gives tensors of shape (2, ...): the mean and the log variance that one sampled function predicts. The
+    predictive distribution is the mixture of these Gaussians.
+
+    Example:
+        >>> model = VariationalGRU(3, 2, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+        >>> x = torch.randn(5, 7, 3)  # the last axis of the output, of size 2, holds mean and log variance
+        >>> prediction = mc_predict(model, x, samples=8, log_variance=True, apply=lambda out: out[0])
+        >>> prediction.aleatoric.shape, torch.equal(prediction.variance, prediction.aleatoric + prediction.epistemic)
+        (torch.Size([5, 7]), True)
+        >>> low, high = prediction.interval(0.9)
+    """
+
+    def __init__(self, passes: "ForwardPasses", samples: int, chunk: int | None) -> None:
+        super().__init__(passes, samples, chunk)
+        self._sums: Heteroscedastic | None = None
+
+    @property
+    def moments(self) -> Heteroscedastic:
+        """The running sums behind the other properties, in double precision."""
+        if self._sums is None:
+            self._sums = Heteroscedastic()
+            for mean, log_variance in self:
+                self._sums.add(mean, log_variance)
+        return self._sums
+
+    @property
+    def mean(self) -> Tensor:
+        """The predictive mean: the mean over samples of the predicted means."""
+        return self.moments.mean
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """The noise of the data: the mean over samples of the predicted variances."""
+        return self.moments.aleatoric
+
+    @property
+    def epistemic(self) -> Tensor:
+        """What the model does not know: the variance over samples of the predicted means."""
+        return self.moments.epistemic
+
+    @property
+    def variance(self) -> Tensor:
+        """The total variance, aleatoric + epistemic."""
+        return self.moments.variance
+
+    @property
+    def std(self) -> Tensor:
+        """The square root of the total variance."""
+        return self.variance.sqrt()
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the central interval of N(mean, variance) with probability ``level``."""
+        return self.moments.interval(level)
+
+    def quantiles(self, q: float | Sequence[float]) -> Tensor:
+        """Not defined for samples of (mean, log variance)."""
+        raise TypeError("samples of (mean, log variance) have no quantiles; interval(level) holds the total variance")
+
+
+def to_accumulator_dtype(output: Tensor) -> Tensor:
+    """Outputs in double precision: a sum of bfloat16 stands still after a few hundred of them."""
     if not (output.is_floating_point() or output.is_complex()):
         raise TypeError(f"samples of {output.dtype} have no mean; iterate over them, or let apply give probabilities")
     widest = torch.float32 if output.device.type == "mps" else torch.float64  # mps has no more
-    return output.to(torch.promote_types(output.dtype, widest), copy=True)
+    return output.to(torch.promote_types(output.dtype, widest))
 
 
 def mc_predict(
     model: nn.Module,
     inputs: Any,
     samples: int = 50,
-    chunk: int = 1,
+    chunk: int | None = None,
     *,
-    apply: Callable[[Tensor], Tensor] | None = None,
+    apply: Callable[[Any], Tensor] | None = None,
     batch_dim: int | None = None,
     seed: int = 0,
+    also: Classes | None = None,
+    log_variance: bool = False,
 ) -> Prediction:
     """Stochastic forward passes through the model, masks on in this package's layers and everything else in eval.
 
-    Nothing is computed before it is asked for: read the mean before you write into the memory of the inputs.
-    ``inputs`` is what the model is called with: one argument, a tuple of arguments or a mapping of named ones. Where
-    the model returns a tuple, its first part is the output. ``apply`` acts on every output before it is averaged: for
-    a classifier give the softmax, since the mean of probabilities is meant, not of logits. ``chunk`` samples are
-    computed side by side, as more rows of the batch along ``batch_dim`` of the inputs (from the layers' ``batch_first``
-    if not given). The global random state stays as it was; another ``seed`` gives other samples, and so do another GPU
-    and another ``chunk``, since the masks of a chunk are drawn together. Threads take turns, pass by pass; one that
-    trains the same model meanwhile would find it in eval.
+    One sample is one function from q(omega): its masks are held (``hold_masks``) however often the model calls a layer.
+    Nothing is computed before it is asked for: read the mean before you write into the memory of the inputs. The global
+    random state stays as it was. Threads take turns, pass by pass; one that trains the same model meanwhile would find
+    it in eval.
+
+    Args:
+        model: any module with layers of this package in it.
+        inputs: what the model is called with: one argument, a tuple of arguments or a mapping of named ones.
+        samples: the number of samples.
+        chunk: how many samples one pass computes, as more rows of the batch. None chooses as many as keep the outputs
+            of the model's modules below 256 MiB, and 1 where the rows of a batch depend on each other. Another chunk
+            gives other samples, since the masks of a chunk are drawn together.
+        apply: acts on every output before it is averaged: for a classifier give the softmax, since the mean of
+            probabilities is meant, not of logits. Where the model returns a tuple, it gets the first part.
+        batch_dim: the batch axis of the inputs; by default where the layers' ``batch_first`` says.
+        seed: another one gives other samples, and so does another GPU.
+        also: classes of other modules to sample too, such as ``nn.Dropout`` (see ``mc_dropout``).
+        log_variance: the model returns (mean, log variance), two tensors of one shape or one with a last axis of 2
+            (``apply``, if given, makes them from whatever it returns): the result is a ``GaussianPrediction``.
+
+    Returns:
+        a ``Prediction``: iterate over it, or read ``mean``, ``std``, ``quantiles(q)``, ``stack()``.
+
+    Example:
+        >>> model = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+        >>> prediction = mc_predict(model, torch.randn(5, 2, 3), samples=20)
+        >>> prediction.mean.shape, len(list(prediction))
+        (torch.Size([5, 2, 4]), 20)
     """
-    numbers = (("samples", samples, 1), ("chunk", chunk, 1), ("seed", seed, 0), ("batch_dim", batch_dim or 0, 0))
-    for name, value, lowest in numbers:
+    integer_args = [("samples", samples, 1), ("seed", seed, 0)]
+    integer_args += [] if chunk is None else [("chunk", chunk, 1)]
+    integer_args += [] if batch_dim is None else [("batch_dim", batch_dim, 0)]
+    for name, value, lowest in integer_args:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
             raise ValueError(f"{name}={value!r} must be a whole number from {lowest}")
     if not isinstance(model, nn.Module):
         raise TypeError(f"mc_predict takes a model, an nn.Module, not a {type(model).__name__}")
+    if isinstance(inputs, Iterator | DataLoader | Dataset):
+        raise TypeError(
+            f"mc_predict takes the inputs of one call, not a {type(inputs).__name__}: loop over its batches"
+        )
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
-    if not any(map(drops, masked)):
+    others = [module for module in find_others(model, also or ()) if is_stochastic(module)]
+    if not any(map(is_stochastic, masked)) and not others:
         why = "only layers without dropout" if masked else "no layer of varrnn in it"
         raise ValueError(f"{type(model).__name__} has {why}: every sample would be the same")
-    axis = find_batch_dim(masked) if batch_dim is None and chunk > 1 else batch_dim or 0
-    return Prediction(Passes(model, inputs, axis, apply, seed, masked if chunk > 1 else []).draw, samples, chunk)
+    if also is None:
+        warn_of_inactive(model, stacklevel=3, in_eval=True)
+    if batch_dim is None and chunk != 1:
+        try:
+            batch_dim = sample_batching.infer_batch_dim(masked)
+        except ValueError:
+            if chunk is not None:
+                raise
+            chunk = 1
+    passes = ForwardPasses(model, inputs, batch_dim or 0, apply, seed, masked, also or (), log_variance, chunk is None)
+    return (GaussianPrediction if log_variance else Prediction)(passes, samples, chunk)
 
 
-_one_at_a_time = threading.RLock()  # threads share the random state, and may share the model
+_lock = threading.RLock()  # threads share the random state, and may share the model
 
 
 @dataclass
-class Passes:
-    """Forward passes through a model, of one sample or of several side by side along `axis` of the inputs."""
+class ForwardPasses:
+    """Forward passes through a model, of one sample or of several that are joined along `axis` of the inputs."""
 
     model: nn.Module
     inputs: Any
     axis: int
-    apply: Callable[[Tensor], Tensor] | None
+    apply: Callable[[Any], Tensor] | None
     seed: int
-    watched: list[MaskedModule]
-    alone: list[int] = field(default_factory=list)  # the batches of a single sample
+    masked_modules: list[MaskedModule]
+    also: Classes
+    log_variance: bool
+    measure: bool  # the memory of a pass
+    single_batch_sizes: list[int] = field(default_factory=list)
+    single_bytes: int = 0
     checked: bool = False
 
     @torch.no_grad()
-    def draw(self, start: int, count: int) -> Tensor:
-        """Samples from `start` on, under masks of their own."""
-        with _one_at_a_time:
+    def sample(self, start: int, count: int) -> Tensor:
+        """Samples from `start` on, each under its own masks."""
+        with _lock, ExitStack() as block:
             if count > 1 and not self.checked:
-                self.check_rows()
-            stream = rng.derive_seed(rng.MONTE_CARLO, self.seed, start)
-            with in_eval(self.model), mc_dropout(self.model), seeded(stream):
-                return self.applied(self.run(count))  # which may be random too
+                self.check_batch_independence()
+            block.enter_context(eval_mode(self.model))
+            block.enter_context(mc_dropout(self.model, self.also))
+            if self.masked_modules:
+                block.enter_context(hold_masks(self.model))
+            block.enter_context(fork_rng(rng.derive_seed(rng.MONTE_CARLO, self.seed, start)))
+            return self.postprocess(self.run(count))  # which may be random too
 
     def run(self, count: int) -> Any:
         """One pass over so many copies of the inputs."""
-        copies = side_by_side(self.inputs, count, self.axis)
+        copies = sample_batching.repeat_inputs(self.inputs, count, self.axis)
         try:
-            with batches(self.watched, count) as seen:
-                output = call(self.model, copies)
+            with ExitStack() as block:
+                sizes = block.enter_context(sample_batching.record_batch_sizes(self.masked_modules, count))
+                measured = self.measure and count == 1
+                taken = block.enter_context(sample_batching.record_bytes(self.model)) if measured else []
+                output = call_model(self.model, copies)
         except Exception as error:
             if count > 1:
                 error.add_note(
-                    f"mc_predict: in a pass of {count} samples side by side, every tensor of the inputs repeated along "
+                    f"mc_predict: in a pass of {count} samples, with every tensor of the inputs repeated along "
                     f"its axis {self.axis} (batch_dim=), states too; chunk=1 always works"
                 )
             raise
         if count == 1:
-            self.alone = seen
-        elif seen != [count * size for size in self.alone]:
+            self.single_batch_sizes, self.single_bytes = sizes, sum(taken) or self.single_bytes
+        elif sizes != [count * size for size in self.single_batch_sizes]:
             raise ValueError(
-                f"{count} samples side by side reached the layers as batches of {seen}, one as {self.alone}: axis "
-                f"{self.axis} of the inputs is not the batch; give batch_dim= (chunk=1 always works)"
+                f"{count} samples in one pass reached the layers as batches of {sizes}, one as "
+                f"{self.single_batch_sizes}: axis {self.axis} of the inputs is not the batch; give batch_dim= "
+                "(chunk=1 always works)"
             )
-        while isinstance(output, tuple | list):  # (output, state), and a PackedSequence begins with its data
+        if self.log_variance:
+            return output
+        while isinstance(output, tuple | list):  # (output, state)
+            if isinstance(output, PackedSequence):
+                return sample_batching.packed_data(output, count)
             output = output[0]
         return output
 
-    def applied(self, output: Any) -> Tensor:
+    def postprocess(self, output: Any) -> Tensor:
         """What is averaged."""
-        made = output if self.apply is None else self.apply(output)
-        if not isinstance(made, Tensor):
+        result = output if self.apply is None else self.apply(output)
+        if self.log_variance:
+            return self.stack_gaussian(result)
+        if not isinstance(result, Tensor):
             raise TypeError(
-                f"{type(self.model).__name__} gives a {type(made).__name__}, and mc_predict averages a tensor; apply= "
-                "may pick it out: apply=lambda output: output['logits'].softmax(-1)"
+                f"{type(self.model).__name__} gives a {type(result).__name__}, and mc_predict averages a tensor; "
+                "apply= may pick it out: apply=lambda output: output['logits'].softmax(-1)"
             )
-        return made
+        return result
 
-    def check_rows(self) -> None:
-        """Two copies of the inputs must give two copies of the output; a wrong cut would mix samples, unseen."""
+    def stack_gaussian(self, output: Any) -> Tensor:
+        """Mean and log variance as one tensor (2, ...)."""
+        if isinstance(output, Tensor) and output.dim() and output.shape[-1] == 2:
+            output = output.unbind(-1)
+        if (
+            not isinstance(output, tuple | list)
+            or len(output) != 2
+            or not all(isinstance(part, Tensor) for part in output)
+            or output[0].shape != output[1].shape
+        ):
+            given = [tuple(t.shape) for t in sample_batching.tensors_in(output)]
+            raise TypeError(
+                f"{type(self.model).__name__} gives a {type(output).__name__} with tensors of {given}; "
+                "log_variance=True takes (mean, log variance), two tensors of one shape, or one with a last axis of 2; "
+                "apply= may make it: apply=lambda output: output[:2]"
+            )
+        return torch.stack(tuple(output))
+
+    def check_batch_independence(self) -> None:
+        """Two copies of the inputs must give two copies of the output, or samples would be mixed unnoticed."""
         one = self.evaluate(1, seed=0)
-        pair = apart(self.evaluate(2, seed=0), 2, one.shape)
-        repeats = all(same(part, one, self.model) for part in pair)
-        # one that does not even repeat itself is random in eval too, and tells nothing
-        if not repeats and same(self.evaluate(1, seed=1), one, self.model):
+        pair = sample_batching.split_samples(self.evaluate(2, seed=0), 2, one.shape)
+        repeats = all(sample_batching.allclose(part, one, self.model) for part in pair)
+        # one that does not even repeat itself is random in eval too, and shows nothing
+        if not repeats and sample_batching.allclose(self.evaluate(1, seed=1), one, self.model):
             raise ValueError(
                 f"{type(self.model).__name__} mixes the rows of the batch: two copies of the inputs do not give its "
                 "output twice (does it flatten time and batch?); return (T, B, ...) or use chunk=1"
             )
         self.checked = True
 
+    @torch.no_grad()
     def evaluate(self, count: int, seed: int) -> Tensor:
         """The dropout approximation. `apply` may move rows too; classes are not compared, for they may be tied."""
-        with in_eval(self.model), buffers_kept(self.model), seeded(seed):
+        with eval_mode(self.model), preserve_buffers(self.model), fork_rng(seed):
             output = self.run(count)
-            applied = self.applied(output)
+            applied = self.postprocess(output)
         return applied if applied.is_floating_point() else output
 
+    def choose_chunk(self, samples: int) -> int:
+        """As many samples as the memory of one lets fit: the same number wherever the same model and inputs run."""
+        return max(1, min(samples - 1, CHUNK_BYTES // max(1, self.single_bytes)))
 
-def drops(module: MaskedModule) -> bool:
+
+def is_stochastic(module: nn.Module) -> bool:
     """Whether its outputs are random; modules of others are trusted to be."""
-    if isinstance(module, RecurrentLayers):
-        return module.dropout.for_layers().drops  # p_E and p_y are for others to apply
+    if not isinstance(module, MaskedModule):
+        return is_torch_dropout(module) or not isinstance(module, nn.modules.dropout._DropoutNd)
     dropout = getattr(module, "dropout", None)
-    return dropout.drops if isinstance(dropout, Dropout) else getattr(module, "p_E", 1.0) > 0
+    if isinstance(dropout, DropoutRates):
+        return (dropout.for_layers() if isinstance(module, VariationalRNNBase) else dropout).drops
+    return getattr(module, "p_E", getattr(module, "p", 1.0)) > 0
 
 
-def call(model: nn.Module, inputs: Any) -> Any:
+def call_model(model: nn.Module, inputs: Any) -> Any:
     """One argument, several, or named ones. A PackedSequence is a tuple too, but one argument."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
@@ -194,7 +408,7 @@ def call(model: nn.Module, inputs: Any) -> Any:
 
 
 @contextmanager
-def in_eval(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """eval() for a while; every module gets its own mode back."""
     before = {module: module.training for module in model.modules()}
     try:
@@ -206,8 +420,8 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw from a seed of our own, another one on each GPU, and leave the caller's random state as it was.
+def fork_rng(seed: int) -> Iterator[None]:
+    """Draw from this seed, another one on each GPU, and leave the caller's random state as it was.
 
     The GPUs' generators are set without switching to them: that would take memory on GPUs that nobody uses.
     """
@@ -220,8 +434,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """A pass that only looks leaves no trace in buffers that passes change."""
+def preserve_buffers(model: nn.Module) -> Iterator[None]:
+    """A pass that only checks leaves no trace in buffers that passes change."""
     before = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     try:
         yield

@@ -22,8 +22,10 @@ class Sequences:
     lengths: Tensor | None = None  # (B,) of packed sequences, on the CPU
 
     @classmethod
-    def read(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int) -> "Sequences":
-        """Bring the input into (T, B, I)."""
+    def read(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
+        """Bring the input of the layer ``name`` into (T, B, I)."""
+        if not isinstance(x, Tensor | PackedSequence):
+            raise TypeError(f"{name}: input is a {type(x).__name__}; give a tensor or a PackedSequence")
         if isinstance(x, PackedSequence):
             steps, lengths = pad_packed_sequence(x)
             sequences = cls(steps, batch_first, packed=x, lengths=lengths)
@@ -37,6 +39,9 @@ class Sequences:
             raise ValueError(f"the input has {sequences.steps.shape[-1]} features; this layer has {input_size=}")
         if sequences.steps.shape[0] == 0:
             raise ValueError("the input has no time steps; give at least one")
+        if torch.jit.is_tracing():  # the trace holds one copy of the step for each time step of this input
+            length = int(sequences.steps.shape[0])
+            sequences.steps = sequences.steps.unflatten(0, (length, 1)).squeeze(1)  # another length raises
         return sequences
 
     @property

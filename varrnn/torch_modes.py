@@ -1,15 +1,26 @@
-"""Who follows torch's operations, and what a kernel cannot do for them.
+"""How torch is running this code: autocast, tracing, torch.compile, torch.func, higher derivatives.
 
-A kernel writes its results into memory of its own, in C or with ``out=``: whoever records or transforms one operation
-after the other would miss them. The questions are torch's private ones; a torch without them is not followed.
+A kernel writes its results into memory that it allocates, in C or with ``out=``, which tracing, functorch and
+forward-mode AD do not see. torch answers these questions through private functions; a torch version without one of
+them counts as not being in that mode.
 """
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # to be asked outside of what is not compiled
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+current_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of a backward pass
 transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # by torch.func
 _batched = [
     getattr(torch._C._functorch, name)
@@ -27,11 +38,48 @@ def followed() -> bool:
     return forward_mode or torch.jit.is_tracing() or _modes() > 0 or transformed()
 
 
+def needs_reference(*gradients: Tensor | None) -> bool:
+    """Whether a backward pass is itself to be differentiated, or gets a batch of gradients of each output.
+
+    A kernel's backward pass can do neither; the reference implementation can (``cells.reference_gradients``).
+    """
+    batched = any(is_batched(gradient) for gradient in gradients if gradient is not None for is_batched in _batched)
+    return batched or torch.is_grad_enabled()
+
+
 def check_gradients(instead: str, *gradients: Tensor | None) -> None:
-    """A kernel's backward pass takes one gradient of each output, and cannot be differentiated itself."""
+    """For a kernel without a reference to fall back to: it takes one gradient of each output, and only once."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"the fast path has no second derivative (create_graph=True); use {instead} for it")
     if any(is_batched(gradient) for gradient in gradients if gradient is not None for is_batched in _batched):
         raise RuntimeError(
             f"the fast path takes one gradient at a time (vectorize=True, is_grads_batched=True); use {instead}"
         )
+
+
+def autocast_on(device_type: str) -> bool:
+    """Whether autocast is on; devices such as meta do not know it."""
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device_type, enabled=False) if autocast_on(device_type) else nullcontext()
+
+
+def uncompiled(kernel: Callable[P, R]) -> Callable[P, R]:
+    """The kernel as a break in the graph of whoever compiles its caller.
+
+    ``torch.compiler.disable`` itself would import the compiler, seconds of it, for everybody.
+    """
+    disabled: list[Callable[P, R]] = []
+
+    @wraps(kernel)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "torch._dynamo" not in sys.modules:
+            return kernel(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(kernel))
+        return disabled[0](*args, **kwargs)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return run

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from varrnn import Dropout, Masks, VariationalGRU, VariationalLSTM, VariationalRNN
+from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.cells import GRUCell, LSTMCell, RNNCell, Weights, at, hard_sigmoid
 
 B, I, H = 3, 4, 5
@@ -69,7 +69,7 @@ def test_layers_take_the_activations_of_the_keras_fork():
 
 
 def test_time_axis_of_one_is_every_step():
-    masks = VariationalLSTM(I, H, dropout=Dropout(p_W=0.5, per_step=True)).sample_masks(B, 4)[0]
+    masks = VariationalLSTM(I, H, dropout=DropoutRates(p_W=0.5, per_step=True)).sample_masks(B, 4)[0]
     assert torch.equal(at(masks, 2).z_x, masks.z_x[2])
     assert torch.equal(at(masks, 2).z_h, masks.z_h[0])
 

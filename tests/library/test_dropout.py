@@ -1,17 +1,21 @@
 """Which units are dropped, over what a mask is shared, and what keeps its mean."""
 
+import io
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 import varrnn
-from varrnn import Dropout, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
+from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
 from varrnn.dropout import bernoulli, cast, is_ones, ones
 
 T, B, I, H = 6, 40, 30, 50
 
 
-def masks_of(dropout: Dropout, **options) -> Masks:
+def masks_of(dropout: DropoutRates, **options) -> Masks:
     return VariationalLSTM(I, H, dropout=dropout, **options).sample_masks(B, T)[0]
 
 
@@ -19,45 +23,45 @@ def masks_of(dropout: Dropout, **options) -> Masks:
 @pytest.mark.parametrize("name", ["p_E", "p_W", "p_U", "p_c", "p_y"])
 def test_impossible_probabilities_are_refused(name, p):
     with pytest.raises(ValueError, match=rf"{name}=.*\[0, 1\).*DROPPING"):
-        Dropout(**{name: p})
+        DropoutRates(**{name: p})
 
 
 def test_wrong_types_are_refused():
     with pytest.raises(TypeError, match=r"p_W='0\.5'"):
-        Dropout(p_W="0.5")
+        DropoutRates(p_W="0.5")
     with pytest.raises(TypeError, match="per_gate=1"):
-        Dropout(per_gate=1)
+        DropoutRates(per_gate=1)
     with pytest.raises(ValueError, match=r"dropout=1\.0"):
         VariationalLSTM(I, H, dropout=1.0)
 
 
 def test_numbers_of_numpy_are_numbers():
     for p in (np.float32(0.5), np.float64(0.5)):
-        assert VariationalLSTM(I, H, dropout=p).dropout == Dropout.variational(p_W=0.5, p_U=0.5)
+        assert VariationalLSTM(I, H, dropout=p).dropout == DropoutRates.variational(p_W=0.5, p_U=0.5)
         assert WordEmbedding(5, 3, p_E=p).p_E == 0.5
-        assert {type(value) for value in vars(Dropout(p_W=p, p_c=0)).values()} == {float, bool}
+        assert {type(value) for value in vars(DropoutRates(p_W=p, p_c=0)).values()} == {float, bool}
     with pytest.raises(TypeError, match="dropout=True"):
         VariationalLSTM(I, H, dropout=True)
 
 
 def test_presets_are_the_rows_of_the_paper():
-    assert Dropout.none() == Dropout()
-    assert Dropout.naive(0.5) == Dropout(p_W=0.5, p_y=0.5, per_step=True)
-    assert Dropout.moon(0.3, p_E=0.2) == Dropout(p_E=0.2, p_W=0.3, p_c=0.3, p_y=0.3)
+    assert DropoutRates.none() == DropoutRates()
+    assert DropoutRates.naive(0.5) == DropoutRates(p_W=0.5, p_y=0.5, per_step=True)
+    assert DropoutRates.moon(0.3, p_E=0.2) == DropoutRates(p_E=0.2, p_W=0.3, p_c=0.3, p_y=0.3)
     rates = {"p_W": 0.5, "p_U": 0.3, "p_E": 0.3, "p_y": 0.5}
-    assert Dropout.variational(**rates, tied=True) == Dropout(**rates)
-    assert Dropout.variational(**rates, tied=False) == Dropout(**rates, per_gate=True)
+    assert DropoutRates.variational(**rates, tied=True) == DropoutRates(**rates)
+    assert DropoutRates.variational(**rates, tied=False) == DropoutRates(**rates, per_gate=True)
 
 
 def test_tied_mask_is_shared_over_steps_and_gates():
-    z = masks_of(Dropout.variational(p_W=0.5, p_U=0.25))
+    z = masks_of(DropoutRates.variational(p_W=0.5, p_U=0.25))
     assert z.z_x.shape == (1, 1, B, I)
     assert z.z_h.shape == (1, 1, B, H)
     assert is_ones(z.z_c)
 
 
 def test_untied_masks_differ_between_gates():
-    z = masks_of(Dropout.variational(p_W=0.5, p_U=0.5, tied=False))
+    z = masks_of(DropoutRates.variational(p_W=0.5, p_U=0.5, tied=False))
     assert z.z_x.shape == (1, 4, B, I)
     assert z.z_h.shape == (1, 4, B, H)
     for mask in (z.z_x[0], z.z_h[0]):
@@ -66,12 +70,12 @@ def test_untied_masks_differ_between_gates():
 
 
 def test_naive_masks_are_fresh_at_every_step_and_leave_h_alone():
-    z = masks_of(Dropout.naive(0.5).for_layers())
+    z = masks_of(DropoutRates.naive(0.5).for_layers())
     assert z.z_x.shape == (T, 1, B, I)
     assert is_ones(z.z_h)
     assert 0.4 < (z.z_x[0] == z.z_x[1]).float().mean() < 0.6
     with pytest.raises(ValueError, match="steps="):
-        VariationalLSTM(I, H, dropout=Dropout(p_W=0.5, per_step=True)).sample_masks(B)
+        VariationalLSTM(I, H, dropout=DropoutRates(p_W=0.5, per_step=True)).sample_masks(B)
 
 
 def test_masks_differ_between_sequences_and_between_layers():
@@ -89,8 +93,64 @@ def test_mean_is_one_and_p_is_the_rate_of_dropping(p):
     torch.testing.assert_close(z.max(), torch.tensor(1 / (1 - p)))
 
 
+def test_presets_do_not_warn_and_a_warning_names_what_was_set(recwarn):
+    for preset in (DropoutRates.none(), DropoutRates.naive(0.5), DropoutRates.moon(0.5)):
+        VariationalLSTM(I, H, dropout=preset)
+    VariationalLSTM(I, H, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
+    assert not recwarn
+    with pytest.warns(UserWarning, match="p_E=0.2 belongs to WordEmbedding") as warned:
+        VariationalLSTM(I, H, dropout=DropoutRates.moon(0.5, p_E=0.2))
+    assert "p_y" not in str(warned[0].message)
+
+
+def test_rates_are_keyword_only_and_may_be_a_mapping():
+    with pytest.raises(TypeError, match="positional argument"):
+        DropoutRates(0.5)
+    assert VariationalLSTM(I, H, dropout={"p_W": 0.5, "per_gate": True}).dropout == DropoutRates(p_W=0.5, per_gate=True)
+    assert VariationalLSTM(I, H, dropout={}).dropout == DropoutRates.none()
+    with pytest.raises(ValueError, match="unknown dropout rate p_w, tied: choose from p_E, p_W"):
+        VariationalLSTM(I, H, dropout={"p_w": 0.5, "tied": True})
+
+
+@pytest.mark.parametrize("rates", [DropoutRates(p_W=0.25, p_U=0.5, per_gate=True), DropoutRates.naive(0.5)])
+def test_rates_survive_a_checkpoint_that_loads_weights_only(rates):
+    """As hyper-parameters that Lightning stores beside the weights."""
+    file = io.BytesIO()
+    torch.save({"hyper_parameters": {"dropout": rates}}, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)["hyper_parameters"]["dropout"]
+    assert loaded == rates and type(loaded) is DropoutRates and loaded._implied == rates._implied
+
+
+def test_a_bare_float_is_explained_once_per_process():
+    code = """
+import warnings
+from varrnn import VariationalGRU, VariationalLSTM
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    VariationalLSTM(3, 4, dropout=0.0)
+    assert not warned
+    VariationalLSTM(3, 4, dropout=0.25)
+    VariationalGRU(3, 4, dropout=0.5)
+print(len(warned), warned[0].filename, warned[0].message)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 <string> VariationalLSTM: dropout=0.25 drops the input of every layer")
+    assert "DropoutRates.variational(p_W=0.25, p_U=0.25)" in done.stdout
+
+
+def test_ones_that_were_edited_behind_torchs_back_are_a_mask():
+    """``.numpy()`` and ``.data`` do not advance the version counter by which ones are recognised."""
+    layer, x = VariationalLSTM(I, H).eval(), torch.randn(T, 2, I)
+    for edit in (lambda z: z.numpy().fill(0.0), lambda z: z.data.zero_()):
+        masks = layer.ones_masks()
+        edit(masks[0].z_x)
+        torch.testing.assert_close(layer(x, masks=masks)[0], layer(torch.zeros_like(x))[0])
+
+
 def test_generator_makes_draws_reproducible():
-    layer = VariationalGRU(I, H, 2, dropout=Dropout(p_W=0.5, p_U=0.5, per_gate=True))
+    layer = VariationalGRU(I, H, 2, dropout=DropoutRates(p_W=0.5, p_U=0.5, per_gate=True))
     one = layer.sample_masks(B, generator=torch.Generator().manual_seed(3))
     torch.rand(10)
     two = layer.sample_masks(B, generator=torch.Generator().manual_seed(3))
@@ -101,7 +161,7 @@ def test_generator_makes_draws_reproducible():
 
 def test_masks_have_the_dtype_and_device_of_the_parameters():
     for dtype in (torch.float64, torch.bfloat16):
-        layer = VariationalLSTM(I, H, dropout=Dropout.moon(0.5).for_layers()).to(dtype)
+        layer = VariationalLSTM(I, H, dropout=DropoutRates.moon(0.5).for_layers()).to(dtype)
         assert all(z.dtype == dtype for z in layer.sample_masks(B)[0])
         assert all(z.dtype == dtype for z in layer.ones_masks()[0])
     layer = VariationalLSTM(I, H, dropout=0.5, device="meta")
@@ -141,27 +201,27 @@ def test_every_place_has_a_mask_of_ones_of_its_own(layer):
 def test_rates_may_be_set_and_are_checked_as_in_the_constructor(layer):
     made = layer(I, H)
     made.dropout = 0.3
-    assert made.dropout == Dropout.variational(p_W=0.3, p_U=0.3)
+    assert made.dropout == DropoutRates.variational(p_W=0.3, p_U=0.3)
     assert not is_ones(made.sample_masks(B)[0].z_h)
     with pytest.raises(ValueError, match=r"dropout=1\.5"):
         made.dropout = 1.5
     with pytest.raises(TypeError, match="dropout='no'"):
         made.dropout = "no"
     with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
-        made.dropout = Dropout.naive(0.4)
+        made.dropout = DropoutRates(p_y=0.4)
     assert warned[0].filename == __file__
     with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
-        layer(I, H, dropout=Dropout.naive(0.4))
+        layer(I, H, dropout=DropoutRates(p_y=0.4))
     assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("layer", [VariationalGRU, VariationalRNN])
 def test_memory_dropout_needs_an_lstm(layer):
     with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
-        layer(I, H, dropout=Dropout(p_c=0.5))
+        layer(I, H, dropout=DropoutRates(p_c=0.5))
     made, x = layer(I, H), torch.randn(T, B, I)
     with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
-        made.dropout = Dropout(p_c=0.5)
+        made.dropout = DropoutRates(p_c=0.5)
     ones_masks = made.ones_masks()[0]
     for z_c in (torch.zeros(1, 1, 1, 1), torch.full((1, 2, B, H), 2.0)):
         with pytest.raises(ValueError, match="no memory to mask: z_c must be ones"):
@@ -170,12 +230,12 @@ def test_memory_dropout_needs_an_lstm(layer):
 
 
 def test_the_layer_says_what_it_does_not_apply():
-    with pytest.warns(UserWarning, match="p_E=0.2 belongs to WordEmbedding, p_y=0.3"):
-        VariationalLSTM(I, H, dropout=Dropout(p_E=0.2, p_y=0.3))
+    with pytest.warns(UserWarning, match="p_E=0.2 belongs to WordEmbedding; p_y=0.3 belongs to SequenceDropout"):
+        VariationalLSTM(I, H, dropout=DropoutRates(p_E=0.2, p_y=0.3))
 
 
 def test_a_float_means_tied():
-    assert VariationalLSTM(I, H, dropout=0.3).dropout == Dropout.variational(p_W=0.3, p_U=0.3)
+    assert VariationalLSTM(I, H, dropout=0.3).dropout == DropoutRates.variational(p_W=0.3, p_U=0.3)
 
 
 def test_mc_dropout_restores_modules_and_touches_only_ours():
@@ -213,18 +273,18 @@ class TestMoon:
     """FACTS 9.3: a 0/1 mask on the memory, the mean kept where h is read."""
 
     def test_read_masks_the_memory_with_zero_and_one_and_scales_the_reading(self):
-        z_c = masks_of(Dropout(p_c=0.4)).z_c
+        z_c = masks_of(DropoutRates(p_c=0.4)).z_c
         assert z_c.shape == (1, 2, B, H)
         torch.testing.assert_close(z_c[:, 0].unique(), torch.tensor([0.0, 1.0]))
         torch.testing.assert_close(z_c[:, 1], z_c[:, 0] / 0.6)
 
     def test_a_mask_of_every_step_is_fresh_on_the_memory_too(self):
-        z_c = masks_of(Dropout(p_c=0.5, per_step=True, per_gate=True)).z_c
+        z_c = masks_of(DropoutRates(p_c=0.5, per_step=True, per_gate=True)).z_c
         assert z_c.shape == (T, 2, B, H)
         assert 0.4 < (z_c[0, 0] == z_c[1, 0]).float().mean() < 0.6
 
     def test_other_scalings(self):
-        step, inverted = (masks_of(Dropout(p_c=0.4), cell_scaling=scaling).z_c for scaling in ("step", "inverted"))
+        step, inverted = (masks_of(DropoutRates(p_c=0.4), cell_scaling=scaling).z_c for scaling in ("step", "inverted"))
         torch.testing.assert_close(step[:, 0].unique(), torch.tensor([0.0, 1.0]))
         torch.testing.assert_close(inverted[:, 0].unique(), torch.tensor([0.0, 1 / 0.6]))
         assert (step[:, 1] == 1).all() and (inverted[:, 1] == 1).all()
@@ -236,7 +296,7 @@ class TestMoon:
         """Remembering units (f = .95) that are fed a constant: c settles near i g / (1 - f)."""
         sizes = {}
         for scaling in ("read", "step", "inverted"):
-            layer = VariationalLSTM(1, 64, dropout=Dropout(p_c=0.5), cell_scaling=scaling, fast=fast)
+            layer = VariationalLSTM(1, 64, dropout=DropoutRates(p_c=0.5), cell_scaling=scaling, fast=fast)
             with torch.no_grad():
                 for parameter in layer.parameters():
                     parameter.zero_()
@@ -255,7 +315,7 @@ class TestMoon:
 
     @pytest.mark.parametrize("fast", [True, False])
     def test_a_dropped_unit_has_no_memory_and_no_output(self, fast):
-        layer = VariationalLSTM(I, H, dropout=Dropout(p_c=0.5), fast=fast)
+        layer = VariationalLSTM(I, H, dropout=DropoutRates(p_c=0.5), fast=fast)
         masks = layer.sample_masks(B)
         out, (_, c) = layer(torch.randn(T, B, I), masks=masks)
         dropped = masks[0].z_c[0, 0] == 0

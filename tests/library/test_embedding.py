@@ -143,6 +143,35 @@ def test_meta_device():
     assert embedding(torch.zeros(5, 2, dtype=torch.long, device="meta")).shape == (5, 2, 3)
 
 
+def test_the_other_options_are_those_of_torch():
+    ours = WordEmbedding(6, 3, padding_idx=1, max_norm=0.5, scale_grad_by_freq=True, p_E=0.5)
+    theirs = torch.nn.Embedding(6, 3, padding_idx=1, max_norm=0.5, scale_grad_by_freq=True)
+    assert isinstance(ours, torch.nn.Embedding)
+    theirs.load_state_dict(ours.state_dict())
+    words, results = torch.tensor([[0, 1], [2, 2]]), []
+    for embedding in (ours.eval(), theirs):
+        out = embedding(words)
+        out.square().sum().backward()
+        results.append((out, embedding.weight.grad, embedding.weight))
+    torch.testing.assert_close(*results)
+    sparse = WordEmbedding(6, 3, sparse=True, p_E=0.5)
+    sparse(words).sum().backward()
+    assert sparse.weight.grad.is_sparse
+    shown = repr(WordEmbedding(6, 3, padding_idx=1, p_E=0.5, per_token=True))
+    assert shown == "WordEmbedding(6, 3, padding_idx=1, p_E=0.5, per_token=True)"
+
+
+def test_from_pretrained():
+    weight = torch.randn(6, 3)
+    embedding = WordEmbedding.from_pretrained(weight, p_E=0.5, batch_first=True)
+    assert not embedding.weight.requires_grad and torch.equal(embedding.weight, weight)
+    assert embedding.p_E == 0.5 and embedding.batch_first
+    trained = WordEmbedding.from_pretrained(weight, freeze=False, padding_idx=2, per_token=True)
+    assert trained.weight.requires_grad and trained.padding_idx == 2 and trained.per_token
+    with pytest.raises(ValueError, match="embeddings have 1 axes"):
+        WordEmbedding.from_pretrained(weight[0])
+
+
 def test_no_words():
     for shape in ((0, 3), (3, 0), (0,)):
         assert WordEmbedding(10, 4, p_E=0.5)(torch.zeros(shape, dtype=torch.long)).shape == (*shape, 4)

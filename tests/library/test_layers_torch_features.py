@@ -9,12 +9,12 @@ import torch
 from conftest import VARIANTS
 from torch import nn
 
-from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
+from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
 from varrnn.kernels import native
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
-RATES = Dropout.variational(p_W=0.3, p_U=0.3, tied=False)
+RATES = DropoutRates.variational(p_W=0.3, p_U=0.3, tied=False)
 EVERY = [(layer, v) for layer in LAYERS for v in VARIANTS if not VARIANTS[v].p_c or layer is LAYERS[0]]
 
 every_layer = pytest.mark.parametrize("make", LAYERS)
@@ -126,7 +126,7 @@ def test_autocast(make):
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
     """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
     monkeypatch.setattr(native, "usable", lambda *_: False)
-    layer = make(I, H, dropout=Dropout.variational(p_W=0.3, p_U=0.2, tied=tied))
+    layer = make(I, H, dropout=DropoutRates.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)
 
     def gradients(autocast: bool) -> list[torch.Tensor]:
@@ -177,18 +177,40 @@ def test_frozen_weights_and_inputs_without_gradient(make):
 
 
 @every_layer
-def test_second_derivatives_need_the_reference_path(make):
-    x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
-    slow = make(I, H, dropout=RATES, fast=False, dtype=torch.float64)
-    masks = slow.sample_masks(B)
-    (grad,) = torch.autograd.grad(slow(x, masks=masks)[0].sum(), x, create_graph=True)
-    grad.square().sum().backward()
-    assert x.grad.abs().sum() > 0
-    if make is VariationalRNN:
-        return
-    fast = make(I, H, dropout=RATES, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match="use fast=False"):
-        torch.autograd.grad(fast(x, masks=masks)[0].sum(), x, create_graph=True)
+def test_second_derivatives_in_stacks_of_both_directions(make):
+    slow, fast = (make(I, H, 2, bidirectional=True, fast=fast, dtype=torch.float64) for fast in (False, True))
+    fast.load_state_dict(slow.state_dict())
+    fast.dropout = RATES
+    masks, found = fast.sample_masks(B), []
+    for layer in (slow, fast):
+        x = torch.linspace(-1, 1, T * B * I, dtype=torch.float64).view(T, B, I).requires_grad_()
+        (grad,) = torch.autograd.grad(layer(x, masks=masks)[0].sum(), x, create_graph=True)
+        grad.square().sum().backward()
+        found.append([x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)])
+    assert found[0][0].abs().sum() > 0
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("options", [{}, {"fast": False}, {"nonlinearity": "relu"}], ids=str)
+def test_compiling_does_not_depend_on_the_number_of_steps(options):
+    """The loop over time is not copied into the graph once per step: as many operations for 40 steps as for 5."""
+    make = VariationalLSTM if "fast" in options else VariationalRNN
+    sizes = []
+    for steps in (5, 40):
+        torch.compiler.reset()
+        operations = 0
+
+        def count(graph, _):
+            nonlocal operations
+            operations += len(graph.graph.nodes)
+            return graph.forward
+
+        layer, x = make(I, H, dropout=RATES, **options), torch.randn(steps, B, I)
+        masks = layer.sample_masks(B)
+        torch.testing.assert_close(torch.compile(layer, backend=count)(x, None, masks), layer(x, None, masks))
+        sizes.append(operations)
+    assert sizes[0] == sizes[1]
 
 
 @every_layer

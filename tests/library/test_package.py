@@ -16,7 +16,7 @@ from varrnn.config import validation
 
 TRY = """
 import sys, torch, varrnn
-layer = varrnn.VariationalLSTM(3, 4, num_layers=2, dropout=varrnn.Dropout.variational(p_W=.3, p_U=.2, tied=False))
+layer = varrnn.VariationalLSTM(3, 4, num_layers=2, dropout=varrnn.DropoutRates.variational(p_W=.3, p_U=.2, tied=False))
 mean = varrnn.mc_predict(layer, torch.randn(5, 2, 3), samples=3).mean
 print(varrnn.__file__, varrnn.__version__, tuple(mean.shape), 'hydra' in sys.modules)
 """
@@ -69,7 +69,7 @@ def test_it_works_in_an_empty_environment(wheel, tmp_path):
 def test_public_names_are_imported_on_first_use():
     names = [name for name in varrnn.__all__ if name != "__version__"]
     assert all(getattr(varrnn, name) is not None for name in names) and set(varrnn.__all__) <= set(dir(varrnn))
-    assert varrnn.Dropout is varrnn.dropout.Dropout and varrnn.layers.VariationalLSTM is varrnn.VariationalLSTM
+    assert varrnn.DropoutRates is varrnn.dropout.DropoutRates and varrnn.layers.VariationalLSTM is varrnn.VariationalLSTM
     with pytest.raises(AttributeError, match="module 'varrnn' has no attribute 'Droput'"):
         _ = varrnn.Droput
     with pytest.raises(ImportError):

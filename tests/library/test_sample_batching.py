@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from varrnn import Dropout, VariationalLSTM, WordEmbedding, mc_predict, sample_batching
+from varrnn import DropoutRates, VariationalLSTM, WordEmbedding, mc_predict, sample_batching
 
 
 def test_reduced_precision_is_not_taken_for_mixed_rows():
@@ -15,7 +15,7 @@ def test_reduced_precision_is_not_taken_for_mixed_rows():
     mixed, rounded = wanted.roll(1, 0), wanted * 1.002
 
     def accepts(found, like=wanted, by=model):
-        return sample_batching.same(found, like, by)
+        return sample_batching.allclose(found, like, by)
 
     assert not accepts(rounded) and not accepts(mixed)
     assert accepts(rounded, by=nn.Linear(1, 1).bfloat16())
@@ -56,7 +56,7 @@ def test_a_mask_that_all_samples_of_a_pass_would_share_is_refused(which, batch_f
     for rows, chunk in ((0, 4), (1, 1)):
         samples = list(mc_predict(Handed(rows, which, batch_first), words, samples=9, chunk=chunk))
         assert len({tuple(one.flatten().tolist()) for one in samples}) == 9
-    with pytest.raises(ValueError, match="was given a mask of one row, which samples side by side would share"):
+    with pytest.raises(ValueError, match="was given a mask of one row, which all samples of a pass would share"):
         list(mc_predict(Handed(1, which, batch_first), words, samples=9, chunk=4))
 
 
@@ -66,7 +66,7 @@ def test_ones_are_nobodys_mask():
             return self.rnn(self.words(words), masks=self.rnn.ones_masks())[0]
 
     model = Ones(0, "none")
-    for rnn in (model.rnn, VariationalLSTM(6, 8, dropout=Dropout(p_c=0.5), cell_scaling="step")):
+    for rnn in (model.rnn, VariationalLSTM(6, 8, dropout=DropoutRates(p_c=0.5), cell_scaling="step")):
         model.rnn = rnn
         assert len(list(mc_predict(model, torch.randint(11, (7, 3)), samples=5, chunk=4))) == 5
 

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from varrnn import VariationalGRU, VariationalLSTM, WordEmbedding
+from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, WordEmbedding
 from varrnn.kernels import softmax
 
 CELLS = {
@@ -107,17 +107,66 @@ def test_export(cell: str, strict: bool) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cell", CELLS)
-def test_many_gradients_at_once_need_the_reference(cell: str, dtype: torch.dtype) -> None:
+def test_many_gradients_at_once(cell: str, dtype: torch.dtype) -> None:
     """The forward pass is a plain one here; that gradients come in a batch is seen in the backward pass."""
     fast, slow, x = twins(cell, dtype)
     jacobian = partial(torch.autograd.functional.jacobian, inputs=x, vectorize=True)
-    with pytest.raises(RuntimeError, match=r"one gradient at a time.*use fast=False"):
-        jacobian(lambda x: fast(x)[0])
-    torch.testing.assert_close(jacobian(lambda x: slow(x)[0]), torch.func.jacrev(lambda x: fast(x)[0])(x))
+    torch.testing.assert_close(jacobian(lambda x: fast(x)[0]), jacobian(lambda x: slow(x)[0]))
     x.requires_grad_()
-    out = fast(x)[0]
-    with pytest.raises(RuntimeError, match=r"one gradient at a time.*use fast=False"):
-        torch.func.vmap(lambda v: torch.autograd.grad(out, x, v))(torch.randn(2, *out.shape, dtype=dtype))
+    out, many = fast(x)[0], torch.randn(2, *fast(x)[0].shape, dtype=dtype)
+    found = torch.func.vmap(lambda v: torch.autograd.grad(out, x, v))(many)[0]
+    torch.testing.assert_close(found, torch.stack([torch.autograd.grad(slow(x)[0], x, v)[0] for v in many]))
+    (found,) = torch.autograd.grad(fast(x)[0], x, many, is_grads_batched=True)
+    torch.testing.assert_close(found, torch.stack([torch.autograd.grad(slow(x)[0], x, v)[0] for v in many]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_second_derivatives(cell: str, dtype: torch.dtype) -> None:
+    """A gradient penalty, with masks, whose gradients by the weights and the input are those of the reference."""
+    fast, slow, x = twins(cell, dtype)
+    fast.dropout = DropoutRates.variational(p_W=0.3, p_U=0.3, tied=False)
+    masks = fast.sample_masks(x.shape[1])
+    found = []
+    for layer in (fast, slow):
+        given = x.clone().requires_grad_()
+        out = layer(given, masks=masks)[0]
+        (gradient,) = torch.autograd.grad(out.square().sum(), given, create_graph=True)
+        found.append(torch.autograd.grad(gradient.square().sum(), [given, *layer.parameters()]))
+    for a, b in zip(*found, strict=True):
+        assert b.abs().sum() > 0
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_inputs_that_depend_on_each_other(cell: str) -> None:
+    """The gradient by a weight from which the input was computed too is counted once."""
+    fast, slow, x = twins(cell, torch.float64)
+    found = []
+    for layer in (fast, slow):
+        given = x * layer.weight_ih_l0.sum()  # the input is a function of a weight
+        loss = layer(given)[0].square().sum()
+        found.append(torch.autograd.grad(loss, list(layer.parameters()), create_graph=True))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradgradcheck(cell: str) -> None:
+    layer = CELLS[cell](2, 2, dtype=torch.float64)
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x, *_: layer(x)[0], (x, *layer.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_trace_called_with_another_length_raises(cell: str) -> None:
+    layer, _, x = twins(cell)
+    traced = torch.jit.trace(layer, x)
+    torch.testing.assert_close(traced(x + 1), layer(x + 1))
+    for length in (1, 2, 6):
+        with pytest.raises(RuntimeError, match="unflatten"):
+            traced(torch.randn(length, 2, 3))
 
 
 def test_the_softmax_too() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import records as synthetic
 
-from varrnn import Dropout, VariationalLSTM
+from varrnn import DropoutRates, VariationalLSTM
 from varrnn.records.store import Records, load
 from varrnn.reproduction.claims import CLAIMS, judge, judge_all
 from varrnn.reproduction.claims.report import document, lines, summary
@@ -286,7 +286,9 @@ def test_c22_is_a_matter_of_gpus() -> None:
 @pytest.mark.parametrize("fast", [True, False])
 def test_c45_tied_and_untied_are_one_function_without_dropout(fast: bool) -> None:
     layers = [
-        VariationalLSTM(5, 4, num_layers=2, dropout=Dropout.variational(p_W=0.3, p_U=0.2, tied=tied), fast=fast).eval()
+        VariationalLSTM(
+            5, 4, num_layers=2, dropout=DropoutRates.variational(p_W=0.3, p_U=0.2, tied=tied), fast=fast
+        ).eval()
         for tied in (True, False)
     ]
     layers[1].load_state_dict(layers[0].state_dict())

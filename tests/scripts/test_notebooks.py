@@ -23,5 +23,5 @@ def test_outputs_are_committed_and_clean(file):
     assert not [place for place in (str(ROOT), tempfile.gettempdir(), str(Path.home())) if f"{place}/" in written]
 
 
-def test_the_three_are_there():
-    assert {"quickstart", "reproduce", "uncertainty"} <= {file.stem for file in NOTEBOOKS}
+def test_all_are_there():
+    assert {"forecast", "quickstart", "reproduce", "uncertainty"} <= {file.stem for file in NOTEBOOKS}

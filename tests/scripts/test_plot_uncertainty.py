@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import ROOT
 
-from varrnn import Dropout
+from varrnn import DropoutRates
 from varrnn.analysis.word_uncertainty import auroc, random_words, read_text, shuffled
 from varrnn.config import compose
 from varrnn.tasks.model import SequenceModel, initialise
@@ -112,7 +112,7 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
 @pytest.mark.parametrize("per_step", [False, True])
 def test_reading_in_windows_is_reading_at_once(per_step):
     """Masks are held over the text and the state is carried: equal to one call with the same masks."""
-    dropout = Dropout(p_W=0.3, p_U=0.0 if per_step else 0.2, p_y=0.2, per_step=per_step)
+    dropout = DropoutRates(p_W=0.3, p_U=0.0 if per_step else 0.2, p_y=0.2, per_step=per_step)
     model = SequenceModel(13, 6, 2, 13, dropout).eval()
     initialise(model, 1.0, seed=1)
     text = torch.randint(13, (40,))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from varrnn.dropout import Dropout, bernoulli, ones
+from varrnn.dropout import DropoutRates, bernoulli, ones
 from varrnn.kernels.products import GateGradient, Recurrence, chunks, linear, project
 from varrnn.tasks.model import ModelMasks, SequenceModel
 from varrnn.training.optim import SGD
@@ -128,18 +128,18 @@ class Products:
         linear(self.read.t(), self.d_out.t())
 
 
-def variants(shape: Shape) -> dict[str, Dropout]:
+def variants(shape: Shape) -> dict[str, DropoutRates]:
     """The rows of Table 1 that are ours to run."""
-    tied = Dropout(p_E=shape.p_U, p_W=shape.p_W, p_U=shape.p_U, p_y=shape.p_W)
+    tied = DropoutRates(p_E=shape.p_U, p_W=shape.p_W, p_U=shape.p_U, p_y=shape.p_W)
     return {
         "variational_tied": tied,
         "variational_untied": replace(tied, per_gate=True),
-        "naive": Dropout.naive(shape.p_W),
-        "moon": Dropout.moon(shape.p_U),
+        "naive": DropoutRates.naive(shape.p_W),
+        "moon": DropoutRates.moon(shape.p_U),
     }
 
 
-def ours(shape: Shape, dropout: Dropout) -> SequenceModel:
+def ours(shape: Shape, dropout: DropoutRates) -> SequenceModel:
     sizes = (shape.words, shape.units, shape.layers, shape.outputs)
     return SequenceModel(*sizes, dropout, last_only=shape.last_only)
 

@@ -8,8 +8,7 @@ from varrnn.cells import Cell, GRUCell, LSTMCell, Weights, unroll
 from varrnn.dropout import Masks
 from varrnn.kernels.gru import gru_sequence, gru_sequence_reset_before
 from varrnn.kernels.lstm import lstm_sequence
-from varrnn.kernels.uncompiled import uncompiled
-from varrnn.torch_modes import followed
+from varrnn.torch_modes import followed, uncompiled
 
 # x, state, weights, masks, and whether every c_t is wanted or only the last
 Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks, bool], tuple[Tensor, ...]]

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from varrnn.autocast import without_autocast
-from varrnn.cells import Weights
+from varrnn.cells import GRUCell, Weights, reference_gradients
 from varrnn.dropout import Masks
 from varrnn.kernels import gru_native, native
 from varrnn.kernels.gru_products import Recurrences, Sums, input_bias, split
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
 from varrnn.kernels.products import GateGradient, chunks, operand, over, project
-from varrnn.torch_modes import check_gradients
+from varrnn.torch_modes import needs_reference, without_autocast
 
 
 def gru_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
@@ -55,8 +54,11 @@ class GRU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
-        check_gradients("fast=False", dh)
         x, h0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, gates, q = ctx.saved_tensors
+        if needs_reference(dh):
+            cell, inputs = GRUCell(reset_after=ctx.reset_after), (x, h0, w_ih, w_hh, b_ih, b_hh)
+            found = reference_gradients(cell, inputs, Masks(z_x, z_h, z_c), (dh,), ctx.needs_input_grad)
+            return (*found, None, None, None, None)
         saved = Saved(x, h0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, gates, q, ctx.reset_after)
         with without_autocast(x.device.type):  # which may be on here and not have been on before
             return (*backward(saved, dh, ctx.needs_input_grad), None, None, None, None)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from varrnn.kernels import native
 from varrnn.kernels.layer_native import numbers, pointers
-from varrnn.kernels.uncompiled import uncompiled
-from varrnn.torch_modes import check_gradients
+from varrnn.torch_modes import check_gradients, uncompiled
 
 
 @uncompiled

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from varrnn.config import schema
-from varrnn.dropout import Dropout
+from varrnn.dropout import DropoutRates
 from varrnn.errors import UserError
 from varrnn.tasks.model import SequenceModel
 
@@ -20,10 +20,10 @@ Metrics = dict[str, float]
 ProgressFn = Callable[[int], None]  # told how many words are done
 
 
-def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> Dropout:
+def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> DropoutRates:
     """The rates and sharing rules of a variant as the layers take them."""
     rates = {name: getattr(chosen, name) for name in schema.DROP_RATES}
-    return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate)
+    return DropoutRates(**rates, per_step=chosen.per_step, per_gate=per_gate)
 
 
 def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sequence[str]], chosen: str) -> None:

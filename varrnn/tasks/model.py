@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.dropout import Dropout, MaskedModule, Masks, bernoulli, is_ones, like
+from varrnn.dropout import DropoutRates, MaskedModule, Masks, bernoulli, is_ones, like
 from varrnn.embedding import WordEmbedding
 from varrnn.kernels import softmax
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
@@ -34,7 +34,7 @@ class SequenceModel(MaskedModule):
         units: int,
         layers: int,
         outputs: int,
-        dropout: Dropout,
+        dropout: DropoutRates,
         cell: str = "lstm",
         word_tokens: bool = False,
         last_only: bool = False,
@@ -46,7 +46,7 @@ class SequenceModel(MaskedModule):
         if layer_options.get("batch_first"):
             raise ValueError("SequenceModel: batch_first=True is not supported; give words as (T, B)")
         self.dropout, self.last_only = dropout, last_only
-        self.embedding = WordEmbedding(num_words, units, dropout.p_E, per_token=word_tokens)
+        self.embedding = WordEmbedding(num_words, units, p_E=dropout.p_E, per_token=word_tokens)
         self.layers = LAYERS[cell](units, units, layers, dropout=dropout.for_layers(), **layer_options)
         self.output = nn.Linear(units, outputs)
 
@@ -57,12 +57,15 @@ class SequenceModel(MaskedModule):
 
     def features(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
         """What the output layer reads: h_t o z_y, (T, B, H), or (B, H) with ``last_only``."""
-        if masks is None:
-            masks = self.sample_masks(words) if self.masks_on else self.ones_masks()
-        h, state = self.layers(self.embedding(words, masks.words), state, masks.layers)
-        if self.last_only:
-            return h[-1] * masks.output[-1], state
-        return h * masks.output, state
+        if masks is None and not self.masks_on:
+            masks = self.ones_masks()
+        if masks is None:  # every part draws its masks, or finds those that hold_masks keeps
+            h, state = self.layers(self.embedding(words), state)
+            z_y = self._draw_output_mask(*words.shape)
+        else:
+            h, state = self.layers(self.embedding(words, masks.words), state, masks.layers)
+            z_y = masks.output
+        return (h[-1] * z_y[-1] if self.last_only else h * z_y), state
 
     def target_log_probabilities(self, features: Tensor, targets: Tensor) -> Tensor:
         """log softmax(read W_y + b_y) at the targets: (T, B, H) and (T, B) -> (T, B), without logits to look at."""
@@ -97,6 +100,12 @@ class SequenceModel(MaskedModule):
 
     def _one(self) -> Tensor:
         return torch.ones(1, 1, 1, **like(self.output.weight))
+
+    def _draw_output_mask(self, steps: int, batch: int) -> Tensor:
+        if self.dropout.per_step:
+            return self._output_mask(1 if self.last_only else steps, batch, None)
+        key = (batch, *like(self.output.weight).values())
+        return self.draw_or_held(key, self._output_mask, 1, batch, None)
 
     def _output_mask(self, steps: int, batch: int, generator: torch.Generator | None) -> Tensor:
         if not self.dropout.p_y:

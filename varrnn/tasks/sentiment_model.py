@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from varrnn.config import schema
-from varrnn.dropout import Dropout, Masks
-from varrnn.stack import RecurrentLayers
+from varrnn.dropout import DropoutRates, Masks
+from varrnn.layers import VariationalRNNBase
 from varrnn.tasks.base import build_dropout
 from varrnn.tasks.model import ModelMasks, SequenceModel
 
@@ -25,7 +25,7 @@ class SentimentModel(SequenceModel):
         num_words: int,
         units: int,
         layers: int,
-        dropout: Dropout,
+        dropout: DropoutRates,
         cell: str = "lstm",
         word_tokens: bool = False,
         shared_words: bool = False,
@@ -119,7 +119,7 @@ def initialise(model: SentimentModel, bound: float, gain: float, seed: int) -> N
         model.output.weight.copy_(_glorot(model.output.weight, draws))
 
 
-def _initialise_layers(layers: RecurrentLayers, gain: float, draws: torch.Generator) -> None:
+def _initialise_layers(layers: VariationalRNNBase, gain: float, draws: torch.Generator) -> None:
     """Each gate's matrix on its own."""
     size = layers.hidden_size
     for name, parameter in layers.named_parameters():

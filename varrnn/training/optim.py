@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from varrnn.config import schema
-from varrnn.stack import RecurrentLayers
+from varrnn.layers import VariationalRNNBase
 
 
 def learning_rate(optim: schema.OptimConfig, epoch: int) -> float:
@@ -115,7 +115,7 @@ def one_gate(model: nn.Module, weight_decay: float) -> list[Penalty]:
     3 lambda on the candidate's of a GRU; both are last in torch's order too.
     """
     found = []
-    for layers in (module for module in model.modules() if isinstance(module, RecurrentLayers)):
+    for layers in (module for module in model.modules() if isinstance(module, VariationalRNNBase)):
         rows = slice((layers.cell.gates - 1) * layers.hidden_size, None)
         for parameter in layers.parameters():
             if parameter.requires_grad:
