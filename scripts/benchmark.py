@@ -23,7 +23,7 @@ from varrnn import allocator, outputs, results, side_by_side, speed
 from varrnn.device import device_named
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 from varrnn.records import RECORDS
 from varrnn.speed_chart import LABELS, bars
 from varrnn.style import RC
@@ -197,7 +197,7 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    print(native.status()[1])
+    print(c_library.status()[1])
     machine = described(device, chosen.clock)
     file = own_file(machine) if chosen.record else chosen.json
     written = [outputs.file(path) for path in (file, chosen.chart) if path]

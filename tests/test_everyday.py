@@ -10,7 +10,7 @@ from conftest import VARIANTS
 from torch import nn
 
 from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
@@ -125,7 +125,7 @@ def test_autocast(make):
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
     """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
-    monkeypatch.setattr(native, "usable", lambda *_: False)
+    monkeypatch.setattr(c_library, "usable", lambda *_: False)
     layer = make(I, H, dropout=Dropout.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from varrnn import VariationalGRU, VariationalLSTM
 from varrnn.dropout import Masks
-from varrnn.kernels import native, products
+from varrnn.kernels import c_library, matmul
 
 T, B, I, H = 9, 3, 5, 7
 CELLS = {
@@ -55,8 +55,8 @@ def assert_equal(left: list[Tensor], right: list[Tensor], tolerance: float) -> N
 @pytest.mark.parametrize(("rows", "pack"), [(1024, 400), (6, 400), (6, 1)], ids=["one_chunk", "many_chunks", "packed"])
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
-    monkeypatch.setattr(products, "ROWS", rows)
-    monkeypatch.setattr(products, "LARGE", pack)
+    monkeypatch.setattr(matmul, "ROWS", rows)
+    monkeypatch.setattr(matmul, "LARGE", pack)
     fast, slow = twins(cell, variant, dtype)
     masks = fast.sample_masks(B, T)
     x, state = problem(fast, dtype)
@@ -110,8 +110,8 @@ def test_gradcheck(cell, variant):
 def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
     fast, _ = twins(cell, variant, dtype)
     x, state = problem(fast, dtype, batch_size=0)
-    for pack, without_c in ((400, nullcontext()), (400, native.switched_off()), (1, native.switched_off())):
-        monkeypatch.setattr(products, "LARGE", pack)
+    for pack, without_c in ((400, nullcontext()), (400, c_library.switched_off()), (1, c_library.switched_off())):
+        monkeypatch.setattr(matmul, "LARGE", pack)
         with without_c:
             out, *others = results(fast, x, state, fast.sample_masks(0, T))
         assert out.shape == (T, 0, H) and all(not gradient.any() for gradient in others)

@@ -16,7 +16,7 @@ import torch
 
 from varrnn import checkpoint, record_shape
 from varrnn.errors import UserError
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 from varrnn.record_shape import FINISHED, SUMMARY_FILE
 from varrnn.schema import HORIZON, Config, leaves
 from varrnn.version import SCHEMA, __version__
@@ -134,7 +134,7 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
 
 def kernels(device: torch.device) -> str:
     """Who computes: the C code, or torch's operations."""
-    return "C" if device.type == "cpu" and native.library() is not None else "torch"
+    return "C" if device.type == "cpu" and c_library.library() is not None else "torch"
 
 
 def place(device: torch.device) -> str:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from varrnn.dropout import Dropout, bernoulli, ones
-from varrnn.kernels.products import GateGradient, Recurrence, chunks, linear, project
+from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, linear, project
 from varrnn.model import ModelMasks, SequenceModel
 from varrnn.optim import SGD
 

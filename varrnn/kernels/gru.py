@@ -15,10 +15,10 @@ from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
 from varrnn.followed import check_gradients
-from varrnn.kernels import gru_native, native
-from varrnn.kernels.gru_products import Recurrences, Sums, input_bias, split
+from varrnn.kernels import c_library, gru_c
+from varrnn.kernels.gru_torch import Recurrences, Sums, input_bias, split
+from varrnn.kernels.matmul import GateGradient, chunks, operand, over, project
 from varrnn.kernels.pointwise import before, sigmoid_backward, tanh
-from varrnn.kernels.products import GateGradient, chunks, operand, over, project
 
 
 def gru_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ def forward(
     x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Every h_t, the gates, and q where the reset comes after it; without ``keep`` only h is worth having."""
-    compute = gru_native.forward if native.usable(x, h0, *w, *masks) else torch_forward
+    compute = gru_c.forward if c_library.usable(x, h0, *w, *masks) else torch_forward
     return compute(x, h0, w, masks, reset_after, keep)
 
 
@@ -133,7 +133,7 @@ def run_steps(
 
 def backward(s: Saved, dh_out: Tensor | None, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
     """The gradients of x, h0 and the weights, from those of every h_t."""
-    compute = gru_native.backward if native.usable(s.x, s.h0, *s.w, *s.masks, dh_out) else torch_backward
+    compute = gru_c.backward if c_library.usable(s.x, s.h0, *s.w, *s.masks, dh_out) else torch_backward
     return compute(s, dh_out, needs)
 
 

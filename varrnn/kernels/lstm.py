@@ -13,9 +13,8 @@ from varrnn.autocast import without_autocast
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.followed import check_gradients
-from varrnn.kernels import lstm_native, native
-from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
-from varrnn.kernels.products import (
+from varrnn.kernels import c_library, lstm_c
+from varrnn.kernels.matmul import (
     GateGradient,
     Recurrence,
     as_weight,
@@ -27,6 +26,7 @@ from varrnn.kernels.products import (
     over,
     project,
 )
+from varrnn.kernels.pointwise import activate, before, sigmoid_backward, tanh, tanh_backward
 
 
 def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
@@ -42,7 +42,7 @@ def lstm_sequence(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks
 
 def torch_is_faster(w: Weights, masks: Masks) -> bool:
     """Whether torch's own kernel applies: it cannot mask h, is slower than our C code, and no faster from LARGE on."""
-    if native.usable(*w, *masks):
+    if c_library.usable(*w, *masks):
         return False
     inputs_only = is_ones(masks.z_h) and is_ones(masks.z_c) and masks.z_x.shape[1] == 1
     return inputs_only and onednn(w.w_hh) and not large(w.w_hh)
@@ -93,7 +93,7 @@ class Saved:
 
 def forward(x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Every h_t and c_t, and the gates, which are lost without ``keep``."""
-    compute = lstm_native.forward if native.usable(x, h0, c0, *w, *masks) else torch_forward
+    compute = lstm_c.forward if c_library.usable(x, h0, c0, *w, *masks) else torch_forward
     return compute(x, h0, c0, w, masks, keep)
 
 
@@ -164,7 +164,7 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of x, h0, c0 and the weights, from those of every h_t and c_t."""
     given = (s.x, s.h0, s.c0, *s.w, *s.masks, dh_out, dc_out)
-    compute = lstm_native.backward if native.usable(*given) else torch_backward
+    compute = lstm_c.backward if c_library.usable(*given) else torch_backward
     return compute(s, dh_out, dc_out, needs)
 
 

@@ -1,8 +1,8 @@
 """The log-probability of the target words, log softmax(x W^T + b) at one word of each row: what a language model costs.
 
 Ten thousand words make the output layer as expensive as all recurrent layers together, in training and even more so
-in MC evaluation. The C code (c/softmax.c) writes the logits once in training and never in evaluation; elsewhere torch's
-product and cross entropy are used one after the other.
+in MC evaluation. The C code (csrc/softmax.c) writes the logits once in training and never in evaluation; otherwise
+torch's product and cross entropy are used one after the other.
 """
 
 import ctypes
@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from varrnn.followed import check_gradients
-from varrnn.kernels import native
-from varrnn.kernels.layer_native import numbers, pointers
+from varrnn.kernels import c_library
+from varrnn.kernels.c_call import numbers, pointers
 from varrnn.kernels.uncompiled import uncompiled
 
 
@@ -21,7 +21,7 @@ from varrnn.kernels.uncompiled import uncompiled
 def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """x (n, H), weight (V, H), bias (V), targets (n) -> log p (n)."""
     check(x, weight, bias, targets)
-    if not (native.usable(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
+    if not (c_library.usable(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
         return -F.cross_entropy(F.linear(x, weight, bias), targets, reduction="none", ignore_index=NO_WORD)
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(weight)):
         raise IndexError(
@@ -46,7 +46,7 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> No
 
 
 class Arguments(ctypes.Structure):
-    """``softmax`` of c/softmax.c."""
+    """``softmax`` of csrc/softmax.c."""
 
     _fields_ = (
         *numbers("rows", "size", "words", "threads", "kept"),
@@ -68,9 +68,9 @@ class TargetLogProbabilities(torch.autograd.Function):
     def backward(ctx, d_out):  # type: ignore[no-untyped-def]
         check_gradients("cross_entropy", d_out)
         x, weight, targets, logits, norm = ctx.saved_tensors
-        code, (rows, size) = native.library(), x.shape
+        code, (rows, size) = c_library.library(), x.shape
         assert code is not None
-        shares = native.threads(rows, len(weight))
+        shares = c_library.threads(rows, len(weight))
         block = -(-rows // max(1, -(-rows // code.rows_of_a_sum())))
         dx = x.new_zeros(shares, rows, size) if ctx.needs_input_grad[0] else None  # a sum for each thread
         dw = (x.new_empty if rows else x.new_zeros)(weight.shape) if ctx.needs_input_grad[1] else None
@@ -78,7 +78,7 @@ class TargetLogProbabilities(torch.autograd.Function):
         given = {"x": x, "weight": weight, "targets": targets, "logits": logits, "norm": norm}
         room = {
             "d": x.new_empty(shares, block, code.slice_of_words()),
-            "packed": x.new_empty(block, native.padded(size)),
+            "packed": x.new_empty(block, c_library.padded(size)),
         }
         wanted = {"d_out": d_out, "dx": dx, "dw": dw, "db": db}
         run("softmax_backward", x, weight, {**given, **room, **wanted}, block)
@@ -89,12 +89,12 @@ def forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p, the logits and their norm; without ``keep`` the logits are lost."""
-    code = native.library()
+    code = c_library.library()
     assert code is not None
     rows, size = x.shape
-    piece = native.threads(rows, len(weight)) * code.piece_of_logits()
+    piece = c_library.threads(rows, len(weight)) * code.piece_of_logits()
     logits = x.new_empty(rows, len(weight)) if keep else x.new_empty(piece)
-    packed = x.new_empty(size * native.padded(len(weight)))
+    packed = x.new_empty(size * c_library.padded(len(weight)))
     out, norm = x.new_empty(rows), x.new_empty(rows)
     made = {"packed": packed, "logits": logits, "norm": norm, "out": out}
     run("softmax_forward", x, weight, {"x": x, "weight": weight, "bias": bias, "targets": targets, **made}, keep=keep)
@@ -105,8 +105,8 @@ def run(
     function: str, x: Tensor, weight: Tensor, tensors: dict[str, Tensor | None], block: int = 1, keep: bool = True
 ) -> None:
     """Call the C code; what it reads is made one piece of memory, and lives until it is done."""
-    arguments = Arguments(*x.shape, len(weight), native.threads(len(x), len(weight)), keep, block=block)
+    arguments = Arguments(*x.shape, len(weight), c_library.threads(len(x), len(weight)), keep, block=block)
     held = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in held.items():
         setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    getattr(native.library(), function)(ctypes.byref(arguments))
+    getattr(c_library.library(), function)(ctypes.byref(arguments))

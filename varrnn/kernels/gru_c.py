@@ -1,4 +1,4 @@
-"""The GRU in C (c/gru.c), called as kernels/gru.py calls its torch operations: same arguments, same results."""
+"""The GRU in C (csrc/gru.c), called as kernels/gru.py calls its torch operations: same arguments, same results."""
 
 import ctypes
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
-from varrnn.kernels.gru_products import input_bias
-from varrnn.kernels.layer_native import LAYER, Call, numbers, pointers
-from varrnn.kernels.products import for_both
+from varrnn.kernels.c_call import LAYER, Call, numbers, pointers
+from varrnn.kernels.gru_torch import input_bias
+from varrnn.kernels.matmul import for_both
 
 
 class Arguments(ctypes.Structure):
-    """``gru`` of c/gru.c."""
+    """``gru`` of csrc/gru.c."""
 
     _fields_ = (*LAYER, *numbers("reset_after"), *pointers("bias_q", "q", "read", "packed_n", "dq", "db_hh"))
 

@@ -2,7 +2,7 @@
 
 Where there is no C compiler, no AVX2 or no OpenMP the torch operations beside it (lstm.py, gru.py, softmax.py) do the
 same work, somewhat slower; ``status`` says which of the two this machine uses and why, and scripts/benchmark.py prints
-it. VARRNN_NATIVE=0 switches the C code off.
+it. VARRNN_C_KERNELS=0 switches the C code off.
 """
 
 import atexit
@@ -24,12 +24,12 @@ from torch import Tensor
 
 from varrnn.followed import followed
 
-SOURCES = Path(__file__).parent / "c"
+SOURCES = Path(__file__).parent / "csrc"
 FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
     *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
-OFF = "VARRNN_NATIVE"
+OFF = "VARRNN_C_KERNELS"
 SMALL = 2000  # fewer units in a step than this are not worth a second thread
 
 _switched_off = False

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import Weights
-from varrnn.kernels.products import GateGradient, Recurrence, as_weight
+from varrnn.kernels.matmul import GateGradient, Recurrence, as_weight
 
 
 class Recurrences:

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from varrnn import Dropout, VariationalGRU, VariationalLSTM
-from varrnn.kernels import native
-from varrnn.kernels.layer_native import Call
+from varrnn.kernels import c_library
+from varrnn.kernels.c_call import Call
 
 CELLS = {
     "lstm": VariationalLSTM,
     "gru": VariationalGRU,
     "gru, reset before": partial(VariationalGRU, reset_after=False),
 }
-needs_c = pytest.mark.skipif(native.library() is None, reason=native.status()[1])
+needs_c = pytest.mark.skipif(c_library.library() is None, reason=c_library.status()[1])
 
 VARIANTS = {
     "none": Dropout.none(),
@@ -75,7 +75,7 @@ def test_equals_torch_operations(cell: str, variant: str, shape: tuple[int, int,
     layer = CELLS[cell](inputs, units, dropout=VARIANTS[variant])
     x, hx, masks = torch.randn(steps, batch, inputs), states(layer, batch), layer.sample_masks(batch, steps)
     found = outcome(layer, x, hx, masks)
-    with native.switched_off():
+    with c_library.switched_off():
         wanted = outcome(layer, x, hx, masks)
     close(found, wanted)
     with torch.no_grad():  # gates are not kept, and only a chunk of them exists
@@ -91,10 +91,10 @@ def test_the_c_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for cell in CELLS.values():
         cell(4, 4, dropout=0.5)(torch.randn(3, 2, 4))[0].sum().backward()
     assert called == ["lstm_forward", "lstm_backward"] + 2 * ["gru_forward", "gru_backward"]
-    assert not native.usable(torch.zeros(1, dtype=torch.float64))
-    assert not native.usable(torch.zeros(1, device="meta"))
-    with native.switched_off():
-        assert not native.usable(torch.zeros(1))
+    assert not c_library.usable(torch.zeros(1, dtype=torch.float64))
+    assert not c_library.usable(torch.zeros(1, device="meta"))
+    with c_library.switched_off():
+        assert not c_library.usable(torch.zeros(1))
 
 
 @needs_c
@@ -137,15 +137,15 @@ def test_fewer_threads_than_asked_for() -> None:
     program = """
 import torch
 from varrnn import VariationalLSTM
-from varrnn.kernels import native
-from varrnn.kernels.layer_native import Call
+from varrnn.kernels import c_library
+from varrnn.kernels.c_call import Call
 torch.set_num_threads(2)
 torch.manual_seed(0)
 layer = VariationalLSTM(50, 50, dropout=0.3)
 x = torch.randn(5, 100, 50)
 masks = layer.sample_masks(100)
 found = layer(x, masks=masks)[0]
-with native.switched_off():
+with c_library.switched_off():
     assert torch.allclose(found, layer(x, masks=masks)[0], atol=1e-5)
 """
     environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
@@ -163,7 +163,7 @@ def test_frozen_weights(cell: str, frozen: str) -> None:
     layer(x, masks=masks)[0].sum().backward()
     found = {name: p.grad for name, p in layer.named_parameters()}
     layer.zero_grad()
-    with native.switched_off():
+    with c_library.switched_off():
         layer(x, masks=masks)[0].sum().backward()
     for name, p in layer.named_parameters():
         assert (found[name] is None) == (name == frozen)
@@ -188,7 +188,7 @@ def test_strided_tensors(cell: str) -> None:
     hx = (torch.randn(1, 8, 5).transpose(1, 2), torch.randn(1, 1, 8).expand(1, 5, 8))[: layer.cell.states]
     masks = layer.sample_masks(1)
     found = outcome(layer, x, hx, masks)
-    with native.switched_off():
+    with c_library.switched_off():
         close(found, outcome(layer, x, hx, masks))
 
 
@@ -218,7 +218,7 @@ def test_no_bias_and_no_gradient_of_the_inputs(cell: str) -> None:
     final[-1].sum().backward()  # of an LSTM that is c: the outputs themselves have no gradient
     found = [p.grad.clone() for p in layer.parameters()]
     layer.zero_grad()
-    with native.switched_off():
+    with c_library.switched_off():
         wanted, final = layer(x, masks=masks)
         final[-1].sum().backward()
     close([out.detach(), *found], [wanted.detach(), *(p.grad for p in layer.parameters())])
@@ -233,7 +233,7 @@ def test_extreme_values(cell: str, value: float) -> None:
     x = torch.zeros(2, 4, 3)
     x[0, 1] = value
     found = layer(x)[0]
-    with native.switched_off():
+    with c_library.switched_off():
         wanted = layer(x)[0]
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6, equal_nan=True)
 
@@ -242,12 +242,12 @@ def test_extreme_values(cell: str, value: float) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_build_for_older_processors(cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiles of AVX2, which this machine may not choose by itself."""
-    flags = ("-mno-avx512f", *native.FLAGS, "-mno-avx512f")
-    code = native.load(native.build_with(["cc"], tmp_path, flags), native.thread_pool())
+    flags = ("-mno-avx512f", *c_library.FLAGS, "-mno-avx512f")
+    code = c_library.load(c_library.build_with(["cc"], tmp_path, flags), c_library.thread_pool())
     torch.manual_seed(0)
     layer, x = CELLS[cell](33, 45, dropout=VARIANTS["untied"]), torch.randn(9, 14, 33)
     hx, masks = states(layer, 14), layer.sample_masks(14)
-    with native.switched_off():
+    with c_library.switched_off():
         wanted = outcome(layer, x, hx, masks)
-    monkeypatch.setattr(native, "library", lambda: code)
+    monkeypatch.setattr(c_library, "library", lambda: code)
     close(outcome(layer, x, hx, masks), wanted)

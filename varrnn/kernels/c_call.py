@@ -1,4 +1,4 @@
-"""A call of the C kernels: what all layers pass (c/layer.h), and the memory that they work in."""
+"""A call of the C kernels: what all layers pass (csrc/layer.h), and the memory that they work in."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks, is_ones
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 
 ROWS = 512  # rows of a chunk: its gates fit into the second cache
 
@@ -41,14 +41,14 @@ class Call:
     def __init__(self, arguments: ctypes.Structure, x: Tensor, w: Weights, masks: Masks) -> None:
         self.arguments, self.x = arguments, x
         self.tensors: dict[str, Tensor | None] = {}
-        code = native.library()
+        code = c_library.library()
         assert code is not None
         self.code = code
         self.steps, self.batch, inputs = x.shape
         size = w.w_hh.shape[1]
         self.chunk = max(1, -(-self.steps // max(1, round(self.steps * self.batch / ROWS))))
         self.numbers(steps=self.steps, batch=self.batch, inputs=inputs, size=size, chunk=self.chunk)
-        self.numbers(threads=native.threads(self.batch, size))
+        self.numbers(threads=c_library.threads(self.batch, size))
         self.set(x=x, w_ih=w.w_ih, w_hh=w.w_hh)
         self.mask("z_x", masks.z_x, inputs)
         self.mask("z_h", masks.z_h, size)
@@ -76,7 +76,7 @@ class Call:
 
     def packed(self, gates: int, units: int, size: int) -> Tensor:
         """Room for a weight in panels, forward or backward."""
-        return self.x.new_empty(gates * max(units * native.padded(size), size * native.padded(units)))
+        return self.x.new_empty(gates * max(units * c_library.padded(size), size * c_library.padded(units)))
 
     def masked(self) -> None:
         """Room for the operands of a forward pass under their masks."""

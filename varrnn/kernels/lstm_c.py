@@ -1,4 +1,4 @@
-"""The LSTM in C (c/lstm.c), called as kernels/lstm.py calls its torch operations: same arguments, same results."""
+"""The LSTM in C (csrc/lstm.c), called as kernels/lstm.py calls its torch operations: same arguments, same results."""
 
 import ctypes
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from varrnn.cells import Weights
 from varrnn.dropout import Masks
-from varrnn.kernels.layer_native import LAYER, Call, Mask, pointers
-from varrnn.kernels.products import for_both
+from varrnn.kernels.c_call import LAYER, Call, Mask, pointers
+from varrnn.kernels.matmul import for_both
 
 
 class Arguments(ctypes.Structure):
-    """``lstm`` of c/lstm.c."""
+    """``lstm`` of csrc/lstm.c."""
 
     _fields_ = (*LAYER, *pointers("c0"), ("z_c", Mask), *pointers("c", "dc_out", "dc"))
 
