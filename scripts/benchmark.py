@@ -197,7 +197,7 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    print(c_library.status()[1])
+    print(c_library.load_status()[1])
     machine = described(device, chosen.clock)
     file = own_file(machine) if chosen.record else chosen.json
     written = [outputs.file(path) for path in (file, chosen.chart) if path]

@@ -10,8 +10,8 @@ import torch
 
 from varrnn.kernels import c_library
 
-needs_c = pytest.mark.skipif(c_library.library() is None, reason=c_library.status()[1])
-look = c_library.status.__wrapped__  # without its memory
+needs_c = pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
+look = c_library.load_status.__wrapped__  # without its memory
 
 
 def test_compiled_once(tmp_path: Path) -> None:
@@ -40,7 +40,8 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
     """Everything works as before, and the reason can be asked for."""
     program = (
         "import torch; from varrnn import VariationalLSTM; from varrnn.kernels import c_library;"
-        "VariationalLSTM(3, 3, dropout=0.5)(torch.randn(2, 2, 3))[0].sum().backward(); print(c_library.status()[1])"
+        "VariationalLSTM(3, 3, dropout=0.5)(torch.randn(2, 2, 3))[0].sum().backward();"
+        "print(c_library.load_status()[1])"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | environment
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
@@ -54,9 +55,9 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
     ("name", "error"),
     [
         ("cache", OSError(28, "No space left on device")),
-        ("processor", RuntimeError("anything")),
-        ("thread_pool", AttributeError("no such symbol")),
-        ("thread_pool", c_library.NotAvailable("no threads")),
+        ("cpu_signature", RuntimeError("anything")),
+        ("torch_openmp", AttributeError("no such symbol")),
+        ("torch_openmp", c_library.Unavailable("no threads")),
     ],
 )
 def test_whatever_goes_wrong_torch_does_the_work(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +90,7 @@ def test_missing_threads_do_not_cost_the_compiled_code(tmp_path: Path, monkeypat
     def missing() -> None:
         raise OSError("libtorch_cpu.so: cannot open shared object file")
 
-    monkeypatch.setattr(c_library, "thread_pool", missing)
+    monkeypatch.setattr(c_library, "torch_openmp", missing)
     assert look()[1].startswith("torch operations: libtorch_cpu.so") and file.stat().st_mtime_ns == before
 
 
@@ -98,7 +99,7 @@ def test_the_threads_are_those_of_torch() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(before + 3)
-        assert c_library.thread_pool().omp_get_max_threads() == before + 3
+        assert c_library.torch_openmp().omp_get_max_threads() == before + 3
     finally:
         torch.set_num_threads(before)
 

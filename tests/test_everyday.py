@@ -65,16 +65,16 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
 
 
 @every_layer
-@pytest.mark.parametrize("fast", [True, False])
-def test_parameters_of_another_size_are_refused(make, fast):
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_parameters_of_another_size_are_refused(make, backend):
     """Grown or pruned by hand: the C code would read whatever lies behind the state."""
-    layer, larger = make(I, H, fast=fast), make(I, 8 * H)
+    layer, larger = make(I, H, backend=backend), make(I, 8 * H)
     for name, parameter in larger.named_parameters():
         setattr(layer, name, nn.Parameter(parameter.detach().clone()))
     with pytest.raises(ValueError, match=r"weight_ih_l0 has shape .* expected"):
         layer(torch.randn(T, B, I))
     for name, parameter in make(I, H).named_parameters():
-        layer = make(I, H, fast=fast)
+        layer = make(I, H, backend=backend)
         setattr(layer, name, nn.Parameter(parameter.detach()[:-1].clone()))
         with pytest.raises(ValueError, match=rf"{name} has shape .* expected"):
             layer(torch.randn(T, B, I))
@@ -125,7 +125,7 @@ def test_autocast(make):
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
     """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
-    monkeypatch.setattr(c_library, "usable", lambda *_: False)
+    monkeypatch.setattr(c_library, "unsupported", lambda *_: "off")
     layer = make(I, H, dropout=Dropout.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)
 
@@ -179,7 +179,7 @@ def test_frozen_weights_and_inputs_without_gradient(make):
 @every_layer
 def test_second_derivatives_need_the_reference_path(make):
     x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
-    slow = make(I, H, dropout=RATES, fast=False, dtype=torch.float64)
+    slow = make(I, H, dropout=RATES, backend="reference", dtype=torch.float64)
     masks = slow.sample_masks(B)
     (grad,) = torch.autograd.grad(slow(x, masks=masks)[0].sum(), x, create_graph=True)
     grad.square().sum().backward()
@@ -187,7 +187,7 @@ def test_second_derivatives_need_the_reference_path(make):
     if make is VariationalRNN:
         return
     fast = make(I, H, dropout=RATES, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match="use fast=False"):
+    with pytest.raises(RuntimeError, match='use backend="reference"'):
         torch.autograd.grad(fast(x, masks=masks)[0].sum(), x, create_graph=True)
 
 
@@ -223,10 +223,10 @@ def test_inside_a_compiled_model(make):
 
 
 @pytest.mark.parametrize(("make", "variant"), EVERY)
-@pytest.mark.parametrize("fast", [True, False])
-def test_meta_device(make, variant, fast):
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_meta_device(make, variant, backend):
     """A tensor made on the wrong device, or a value read from the device, fails here as it would hurt on a GPU."""
-    layer = make(I, H, dropout=VARIANTS[variant], bidirectional=True, fast=fast, device="meta")
+    layer = make(I, H, dropout=VARIANTS[variant], bidirectional=True, backend=backend, device="meta")
     x = torch.randn(3, B, I, device="meta", requires_grad=True)
     for masks in (None, layer.sample_masks(B, 3)):
         out, _ = layer(x, masks=masks)
@@ -291,5 +291,7 @@ def test_cuda_fast_path_is_faster_than_the_reference():
         torch.cuda.synchronize()
         return start.elapsed_time(stop)
 
-    fast, slow = (VariationalLSTM(650, 650, 2, dropout=RATES, device="cuda", fast=fast) for fast in (True, False))
+    fast, slow = (
+        VariationalLSTM(650, 650, 2, dropout=RATES, device="cuda", backend=backend) for backend in ("auto", "reference")
+    )
     assert seconds(fast) < seconds(slow)

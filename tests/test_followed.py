@@ -1,4 +1,4 @@
-"""Whoever follows torch's operations gets the readable loop: the same numbers from the fast path as from fast=False."""
+"""Traces, transforms and dispatch modes get the reference: the same numbers as from backend="reference"."""
 
 import io
 from functools import partial
@@ -23,7 +23,7 @@ DTYPES = [torch.float32, torch.float64]  # the kernels in C, and in torch's oper
 
 
 def twins(cell: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, nn.Module, Tensor]:
-    fast, slow = (CELLS[cell](3, 4, fast=fast, dtype=dtype).eval() for fast in (True, False))
+    fast, slow = (CELLS[cell](3, 4, backend=backend, dtype=dtype).eval() for backend in ("auto", "reference"))
     slow.load_state_dict(fast.state_dict())
     return fast, slow, torch.randn(3, 2, 3, dtype=dtype)
 
@@ -111,12 +111,12 @@ def test_many_gradients_at_once_need_the_reference(cell: str, dtype: torch.dtype
     """The forward pass is a plain one here; that gradients come in a batch is seen in the backward pass."""
     fast, slow, x = twins(cell, dtype)
     jacobian = partial(torch.autograd.functional.jacobian, inputs=x, vectorize=True)
-    with pytest.raises(RuntimeError, match=r"one gradient at a time.*use fast=False"):
+    with pytest.raises(RuntimeError, match=r'one gradient at a time.*use backend="reference"'):
         jacobian(lambda x: fast(x)[0])
     torch.testing.assert_close(jacobian(lambda x: slow(x)[0]), torch.func.jacrev(lambda x: fast(x)[0])(x))
     x.requires_grad_()
     out = fast(x)[0]
-    with pytest.raises(RuntimeError, match=r"one gradient at a time.*use fast=False"):
+    with pytest.raises(RuntimeError, match=r'one gradient at a time.*use backend="reference"'):
         torch.func.vmap(lambda v: torch.autograd.grad(out, x, v))(torch.randn(2, *out.shape, dtype=dtype))
 
 

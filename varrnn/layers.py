@@ -17,11 +17,11 @@ class VariationalLSTM(RecurrentLayers):
     Args beside those of ``torch.nn.LSTM`` (``proj_size`` must stay 0):
         dropout: a ``Dropout``, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between layers only, it
             drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the readable loop, which second derivatives need.
+        backend: "auto", or "reference" (second derivatives need it), "torch", "c" or "builtin": see ``varrnn.kernels``.
         cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
             "inverted", which show why not.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+        candidate_activation: "tanh", "sigmoid" or "relu".
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class VariationalLSTM(RecurrentLayers):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        fast: bool = True,
+        backend: str = "auto",
         cell_scaling: str = "read",
         gate_activation: str = "sigmoid",
         candidate_activation: str = "tanh",
@@ -50,7 +50,7 @@ class VariationalLSTM(RecurrentLayers):
         gate, candidate = _activations(gate_activation, candidate_activation)
         cell = LSTMCell(gate_activation=gate, candidate_activation=candidate)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(cell, *sizes, fast=fast, cell_scaling=cell_scaling, device=device, dtype=dtype)
+        super().__init__(cell, *sizes, backend=backend, cell_scaling=cell_scaling, device=device, dtype=dtype)
 
 
 class VariationalGRU(RecurrentLayers):
@@ -59,10 +59,10 @@ class VariationalGRU(RecurrentLayers):
     Args beside those of ``torch.nn.GRU``:
         dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
             layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the readable loop, which second derivatives need.
+        backend: "auto", or "reference" (second derivatives need it), "torch", "c" or "builtin": see ``varrnn.kernels``.
         reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the readable loop.
+        candidate_activation: "tanh", "sigmoid" or "relu".
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class VariationalGRU(RecurrentLayers):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        fast: bool = True,
+        backend: str = "auto",
         reset_after: bool = True,
         gate_activation: str = "sigmoid",
         candidate_activation: str = "tanh",
@@ -86,7 +86,7 @@ class VariationalGRU(RecurrentLayers):
         gate, candidate = _activations(gate_activation, candidate_activation)
         cell = GRUCell(gate_activation=gate, candidate_activation=candidate, reset_after=reset_after)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
+        super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
 
 
 class VariationalRNN(RecurrentLayers):
@@ -95,7 +95,7 @@ class VariationalRNN(RecurrentLayers):
     Args beside those of ``torch.nn.RNN`` (``nonlinearity``: "tanh" or "relu"):
         dropout: a ``Dropout`` without p_c, or a float p for tied p_W = p_U = p. Unlike torch's, which acts between
             layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: taken for the sake of the others; one product per step always runs in the readable loop.
+        backend: "auto", "reference" or "builtin" (torch's own layer, which cannot mask h): see ``varrnn.kernels``.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class VariationalRNN(RecurrentLayers):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        fast: bool = True,
+        backend: str = "auto",
     ) -> None:
         """The arguments are those of the class."""
         if nonlinearity not in ("tanh", "relu"):
@@ -119,7 +119,7 @@ class VariationalRNN(RecurrentLayers):
         self.nonlinearity = nonlinearity
         cell = RNNCell(nonlinearity=CANDIDATE_ACTIVATIONS[nonlinearity])
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
+        super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
 
 
 def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:

@@ -134,7 +134,7 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
 
 def kernels(device: torch.device) -> str:
     """Who computes: the C code, or torch's operations."""
-    return "C" if device.type == "cpu" and c_library.library() is not None else "torch"
+    return "C" if device.type == "cpu" and c_library.get_library() is not None else "torch"
 
 
 def place(device: torch.device) -> str:

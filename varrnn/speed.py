@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from varrnn.dropout import Dropout, bernoulli, ones
-from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, linear, project
+from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, input_projection, linear
 from varrnn.model import ModelMasks, SequenceModel
 from varrnn.optim import SGD
 
@@ -115,13 +115,13 @@ class Products:
             sums: list[Tensor | None] = [None, None]
             for start, stop in chunks(self.x.unflatten(0, (-1, batch))):
                 rows = slice(start * batch, stop * batch)
-                a = project(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
+                a = input_projection(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
                 for t in range(stop - start):
-                    self.forth.add(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
+                    self.forth.forward(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
                 for t in range(start, stop):
-                    self.back.back(self.d[t * batch : (t + 1) * batch], 0)
+                    self.back.backward(self.d[t * batch : (t + 1) * batch], 0)
                 gradient = GateGradient(self.d[rows], 4)
-                sums = [gradient.of_weight(self.x[rows], total) for total in sums]
+                sums = [gradient.weight_grad(self.x[rows], total) for total in sums]
                 linear(self.d[rows], self.w_ih.t())
         linear(self.read, self.out)
         linear(self.d_out, self.out.t())

@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from varrnn import dropout as rules
 from varrnn.autocast import autocast_on, without_autocast
-from varrnn.cells import Cell, State, Weights, unroll
+from varrnn.cells import Cell, State, Weights
 from varrnn.dropout import Dropout, MaskedModule, Masks
-from varrnn.followed import exporting, followed
-from varrnn.kernels import KERNELS
+from varrnn.followed import followed
+from varrnn.kernels import BACKENDS, run_sequence
 from varrnn.sequences import Sequences
 
 DEFAULTS = {
@@ -23,7 +23,7 @@ DEFAULTS = {
     "batch_first": False,
     "dropout": Dropout.none(),
     "bidirectional": False,
-    "fast": True,
+    "backend": "auto",
     "cell_scaling": "read",
 }
 
@@ -48,7 +48,7 @@ class RecurrentLayers(MaskedModule):
         batch_first: bool,
         dropout: float | Dropout,
         bidirectional: bool,
-        fast: bool = True,
+        backend: str = "auto",
         cell_scaling: str = "read",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -58,7 +58,7 @@ class RecurrentLayers(MaskedModule):
         if min(input_size, hidden_size, num_layers) < 1:
             raise ValueError(f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}: all from 1")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
+        self.bias, self.batch_first, self.bidirectional, self.backend = bias, batch_first, bidirectional, backend
         self._dropout = self._check(dropout)
         for index in range(num_layers * self.directions):
             for name, shape in zip(self._names(index), self._shapes(index)):
@@ -136,6 +136,17 @@ class RecurrentLayers(MaskedModule):
         self._dropout = self._check(dropout)
 
     @property
+    def backend(self) -> str:
+        """The implementation to run (see ``varrnn.kernels``): "auto" chooses, a name forces it; may be set."""
+        return self._backend
+
+    @backend.setter
+    def backend(self, backend: str) -> None:
+        if backend not in BACKENDS:
+            raise ValueError(f"{type(self).__name__}: backend={backend!r}; choose one of {', '.join(BACKENDS)}")
+        self._backend = backend
+
+    @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
 
@@ -146,11 +157,7 @@ class RecurrentLayers(MaskedModule):
 
     def _run(self, x: Tensor, state: State, index: int, masks: Masks, lengths: Tensor | None) -> State:
         weights = self._weights(index, x.dtype)
-        kernel = KERNELS.get(self.cell) if self.fast else None
-        if kernel is None or exporting() or any(z.requires_grad for z in masks):
-            ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
-            return unroll(self.cell, x, state, weights, masks, ends)
-        return kernel(x, state, weights, masks, lengths is not None)
+        return run_sequence(self.cell, x, state, weights, masks, lengths, self.backend)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""

@@ -1,34 +1,142 @@
-"""Whole-sequence forward and backward passes: the fast twins of the LSTM and the GRU in cells.py."""
+"""Whole-sequence implementations of the cells in cells.py, and ``choose_backend``, which decides which of them runs.
 
-from collections.abc import Callable
+- ``reference``: the loop over the cell's step (cells.py) under autograd. Everywhere; needed for second derivatives,
+  traces and torch.func.
+- ``torch``: hand-written forward and backward passes in torch operations. LSTM and GRU, every device and dtype.
+- ``c``: the same in C. LSTM and GRU, float32 on a CPU.
+- ``builtin``: torch's own layer (cuDNN, oneDNN). Where h is not masked, or one mask serves the whole batch.
+
+All give the same numbers up to rounding; tests compare each with the reference.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import Tensor
 
-from varrnn.cells import Cell, GRUCell, LSTMCell, Weights, unroll
+from varrnn.cells import Cell, GRUCell, LSTMCell, State, Weights, unroll
 from varrnn.dropout import Masks
-from varrnn.followed import followed
-from varrnn.kernels.gru import gru_sequence, gru_sequence_reset_before
-from varrnn.kernels.lstm import lstm_sequence
+from varrnn.followed import exporting, followed
+from varrnn.kernels import builtin, c_library, gru, gru_c, gru_torch, lstm, lstm_c, lstm_torch
+from varrnn.kernels.matmul import has_onednn, prefer_onednn
+from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.uncompiled import uncompiled
 
-# x, state, weights, masks, and whether every c_t is wanted or only the last
-Kernel = Callable[[Tensor, tuple[Tensor, ...], Weights, Masks, bool], tuple[Tensor, ...]]
+BACKENDS = ("auto", "reference", "torch", "c", "builtin")
+
+_recorders: list[list[str]] = []
 
 
-def unfollowed(cell: Cell, kernel: Kernel) -> Kernel:
-    """The kernel, or the readable loop for those who follow torch's operations."""
+def choose_backend(
+    cell: Cell,
+    x: Tensor,
+    state: State,
+    w: Weights,
+    masks: Masks,
+    packed: bool = False,
+    requested: str = "auto",
+) -> str:
+    """The name of the backend that runs x (T, B, I) through a layer; ``packed``: sequences end at different steps.
 
-    @uncompiled
-    def run(x: Tensor, state: tuple[Tensor, ...], w: Weights, masks: Masks, whole: bool) -> tuple[Tensor, ...]:
-        return unroll(cell, x, state, w, masks) if followed() else kernel(x, state, w, masks, whole)
+    A ``requested`` backend that cannot do it is refused with the reason.
+    """
+    reasons = {
+        "torch": _no_kernel(cell, masks),
+        "c": _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks),
+        "builtin": _no_builtin(cell, x, masks, packed),
+    }
+    if requested != "auto":
+        if reason := reasons.get(requested):
+            raise ValueError(f"backend={requested!r}: {reason}; use backend='auto' or 'reference'")
+        return requested
+    if reasons["builtin"] is None and _builtin_is_faster(x, w, c=reasons["c"] is None):
+        return "builtin"
+    return next((name for name in ("c", "torch") if reasons[name] is None), "reference")
 
-    return run
+
+def _no_kernel(cell: Cell, masks: Masks) -> str | None:
+    """Why there is no hand-written kernel for this, or None."""
+    if followed():
+        return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
+    if any(z.requires_grad for z in masks):
+        return "a mask needs a gradient"
+    if not isinstance(cell, LSTMCell | GRUCell):
+        return f"there is no kernel for {type(cell).__name__}"
+    if cell.gate_activation not in GATE_KINDS or cell.candidate_activation not in CANDIDATE_KINDS:
+        return "there is no kernel for these activations"
+    return None
 
 
-# A cell that is not here, with other activations for one, runs on the reference path.
-SEQUENCES: dict[Cell, Kernel] = {
-    LSTMCell(): lstm_sequence,
-    GRUCell(): gru_sequence,
-    GRUCell(reset_after=False): gru_sequence_reset_before,
-}
-KERNELS = {cell: unfollowed(cell, kernel) for cell, kernel in SEQUENCES.items()}
+def _no_builtin(cell: Cell, x: Tensor, masks: Masks, packed: bool) -> str | None:
+    if followed():
+        return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
+    if any(z.requires_grad for z in masks):
+        return "a mask needs a gradient"
+    if packed:
+        return "sequences of different lengths need every state, and torch's own layers return the last"
+    return builtin.unsupported(cell, x, masks)
+
+
+def _builtin_is_faster(x: Tensor, w: Weights, c: bool) -> bool:
+    """Whether torch's own layer is the fastest that can run: on a GPU always; on a CPU it is slower than our C code."""
+    if x.is_cuda:
+        return True
+    return not c and has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
+
+
+def run_sequence(
+    cell: Cell,
+    x: Tensor,
+    state: State,
+    w: Weights,
+    masks: Masks,
+    lengths: Tensor | None = None,
+    requested: str = "auto",
+) -> State:
+    """Every h_t of x (T, B, I) as (T, B, H), and for an LSTM every c_t, or without ``lengths`` perhaps the last alone.
+
+    ``lengths`` (B,) are those of packed sequences.
+    """
+    if requested == "reference" or exporting():
+        _record("reference")
+        return _run_reference(cell, x, state, w, masks, lengths)
+    return _run_chosen(cell, x, state, w, masks, lengths, requested)
+
+
+def _run_reference(
+    cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, lengths: Tensor | None = None
+) -> State:
+    ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
+    return unroll(cell, x, state, w, masks, ends)
+
+
+@uncompiled
+def _run_chosen(
+    cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, lengths: Tensor | None, requested: str
+) -> State:
+    name = choose_backend(cell, x, state, w, masks, lengths is not None, requested)
+    _record(name)
+    if name == "reference":
+        return _run_reference(cell, x, state, w, masks, lengths)
+    if name == "builtin":
+        return builtin.run(cell, x, state, w, masks)
+    if isinstance(cell, LSTMCell):
+        return lstm.run(lstm_c if name == "c" else lstm_torch, cell, x, state, w, masks)
+    assert isinstance(cell, GRUCell)
+    return gru.run(gru_c if name == "c" else gru_torch, cell, x, state, w, masks)
+
+
+def _record(name: str) -> None:
+    for recorder in _recorders:
+        recorder.append(name)
+
+
+@contextmanager
+def record_backends() -> Iterator[list[str]]:
+    """The names of the backends that run inside, one per layer and direction of every call."""
+    used: list[str] = []
+    _recorders.append(used)
+    try:
+        yield used
+    finally:
+        _recorders.remove(used)

@@ -1,4 +1,4 @@
-"""The GRU in C (csrc/gru.c), called as kernels/gru.py calls its torch operations: same arguments, same results."""
+"""The GRU in C (csrc/gru.c), with the interface of gru_torch.py: same arguments, same results."""
 
 import ctypes
 from collections.abc import Sequence
@@ -6,58 +6,68 @@ from typing import Any
 
 from torch import Tensor
 
-from varrnn.cells import Weights
+from varrnn.cells import GRUCell, Weights
 from varrnn.dropout import Masks
-from varrnn.kernels.c_call import LAYER, Call, numbers, pointers
-from varrnn.kernels.gru_torch import input_bias
-from varrnn.kernels.matmul import for_both
+from varrnn.kernels import c_library, gru_torch
+from varrnn.kernels.c_call import LAYER_FIELDS, Call, int_fields, ptr_fields
+from varrnn.kernels.gru import Saved
+from varrnn.kernels.matmul import bias_grads
 
 
 class Arguments(ctypes.Structure):
     """``gru`` of csrc/gru.c."""
 
-    _fields_ = (*LAYER, *numbers("reset_after"), *pointers("bias_q", "q", "read", "packed_n", "dq", "db_hh"))
+    _fields_ = (
+        *LAYER_FIELDS,
+        *int_fields("reset_after"),
+        *ptr_fields("bias_hn", "h_n", "read", "packed_n", "dh_n", "db_hh"),
+    )
 
 
-def call(x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool) -> Call:
-    prepared = Call(Arguments(), x, w, masks)
-    prepared.numbers(reset_after=reset_after)
-    prepared.set(h0=h0, read=None if reset_after else x.new_empty(h0.shape))
-    return prepared
+def prepare(cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks) -> Call:
+    call = Call(Arguments(), cell, x, w, masks)
+    call.set_ints(reset_after=cell.reset_after)
+    call.set_tensors(h0=h0, read=None if cell.reset_after else x.new_empty(h0.shape))
+    return call
 
 
-def forward(
-    x: Tensor, h0: Tensor, w: Weights, masks: Masks, reset_after: bool, keep: bool
+def run_forward(
+    cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h, the gates (T, B, 3H) and q."""
-    prepared = call(x, h0, w, masks, reset_after)
+    """h, the gates (T, B, 3H) and h_n."""
+    call = prepare(cell, x, h0, w, masks)
     size = w.w_hh.shape[1]
-    steps = prepared.steps if keep else prepared.chunk
-    h, gates = x.new_empty(*x.shape[:2], size), x.new_empty(steps, prepared.batch, 3 * size)
-    q = x.new_empty(steps, prepared.batch, size) if reset_after else None
-    prepared.numbers(kept=keep)
-    prepared.masked()
-    bias_q = w.b_hh[2 * size :] if reset_after and w.b_hh is not None else None
-    prepared.set(bias=input_bias(w, reset_after), bias_q=bias_q, gates=gates, h=h, q=q)
-    prepared.run("gru_forward")
-    return h, gates, q
+    steps = call.steps if save_gates else call.chunk
+    h, gates = x.new_empty(*x.shape[:2], size), x.new_empty(steps, call.batch, 3 * size)
+    h_n = x.new_empty(steps, call.batch, size) if cell.reset_after else None
+    call.set_ints(save_gates=save_gates)
+    call.alloc_masked()
+    bias_hn = w.b_hh[2 * size :] if cell.reset_after and w.b_hh is not None else None
+    call.set_tensors(bias=gru_torch.input_bias(w, cell.reset_after), bias_hn=bias_hn, gates=gates, h=h, h_n=h_n)
+    call.run("gru_forward")
+    return h, gates, h_n
 
 
-def backward(saved: Any, dh_out: Tensor | None, needs: Sequence[bool]) -> tuple[Any, ...]:
-    """The gradients of x, h0, W, U and both biases, where they are needed, from ``gru.Saved``."""
-    s = saved
-    prepared = call(s.x, s.h0, s.w, s.masks, s.reset_after)
-    size = s.w.w_hh.shape[1]
+def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) -> tuple[Any, ...]:
+    """The gradients of x, h0, W, U and both biases, where they are needed.
+
+    What C cannot read, such as a subclass of Tensor from a hook, goes to gru_torch.py: it saves the same tensors.
+    """
+    if c_library.unsupported(s.x, s.h0, *s.w, *s.masks, dh_out):
+        return gru_torch.run_backward(s, dh_out, needs_grad)
+    call = prepare(s.cell, s.x, s.h0, s.w, s.masks)
+    reset_after, size = s.cell.reset_after, s.w.w_hh.shape[1]
     dh = s.x.new_zeros(s.h0.shape)  # not zeros_like: it must be contiguous
-    dx = s.x.new_empty(s.x.shape) if needs[0] else None
-    dw_ih, dw_hh = (prepared.gradient(w) if need else None for w, need in zip(s.w, needs[2:4]))
-    b_ih = s.x.new_zeros(3 * size) if needs[4] or (needs[5] and not s.reset_after) else None
-    b_hh = s.x.new_zeros(3 * size) if needs[5] and s.reset_after else None
-    rows = (prepared.chunk, prepared.batch)
-    prepared.numbers(kept=True)
-    prepared.set(gates=s.gates, h=s.h, q=s.q, dh_out=dh_out)
-    prepared.set(da=s.x.new_empty(*rows, 3 * size), dq=s.x.new_empty(*rows, size) if s.reset_after else None)
-    prepared.set(packed_n=prepared.packed(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=b_ih, db_hh=b_hh)
-    prepared.run("gru_backward")
-    biases = (b_ih, b_hh) if s.reset_after else for_both(b_ih, *needs[4:6])
+    dx = s.x.new_empty(s.x.shape) if needs_grad[0] else None
+    dw_ih, dw_hh = (call.alloc_grad(w) if need else None for w, need in zip(s.w[:2], needs_grad[2:4]))
+    b_ih = s.x.new_zeros(3 * size) if needs_grad[4] or (needs_grad[5] and not reset_after) else None
+    b_hh = s.x.new_zeros(3 * size) if needs_grad[5] and reset_after else None
+    rows = (call.chunk, call.batch)
+    call.set_ints(save_gates=True)
+    call.set_tensors(gates=s.gates, h=s.h, h_n=s.h_n, dh_out=dh_out)
+    call.set_tensors(da=s.x.new_empty(*rows, 3 * size), dh_n=s.x.new_empty(*rows, size) if reset_after else None)
+    call.set_tensors(packed_n=call.pack_buffer(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh)
+    call.set_tensors(db=b_ih, db_hh=b_hh)
+    call.run("gru_backward")
+    biases = (b_ih, b_hh) if reset_after else bias_grads(b_ih, *needs_grad[4:6])
     return dx, dh, dw_ih, dw_hh, *biases

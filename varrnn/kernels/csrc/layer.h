@@ -11,9 +11,10 @@ enum { DEPTH = 512 }; /* so many rows at once go into the gradients of the weigh
 
 /* Shapes are (steps, batch, units) unless told otherwise. */
 typedef struct {
-    word steps, batch, inputs, size, threads;
-    word chunk;                          /* so many steps at once: their gates stay in the cache */
-    word kept;                           /* 1: the gates of all steps are kept; 0: of one chunk */
+    i64 steps, batch, inputs, size, threads;
+    i64 chunk;                           /* so many steps at once: their gates stay in the cache */
+    i64 save_gates;                      /* 1: the gates of all steps are kept; 0: of one chunk */
+    i64 gate_activation, candidate_activation;
     const float *x, *w_ih, *w_hh, *bias; /* bias (gates * size) or NULL */
     const float *h0;                     /* (batch, size) */
     mask z_x, z_h;
@@ -24,81 +25,84 @@ typedef struct {
     float *da;                           /* (chunk, batch, gates, size): gradient of the gates' inputs */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
     float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
-    word now;                            /* the first step of the current chunk */
+    i64 chunk_start;                     /* the first step of the current chunk */
 } layer;
 
-static word end_of(const layer *s) { return least(s->now + s->chunk, s->steps); }
+static i64 end_of(const layer *s) { return min_i64(s->chunk_start + s->chunk, s->steps); }
 
-INLINE word first_of(const layer *s, word n, word thread) { return share(n, thread, s->threads); }
+INLINE i64 first_of(const layer *s, i64 n, i64 thread) { return split_begin(n, thread, s->threads); }
 
-INLINE const float *h_before(const layer *s, word t) { return t ? s->h + (t - 1) * s->batch * s->size : s->h0; }
+INLINE const float *h_before(const layer *s, i64 t) { return t ? s->h + (t - 1) * s->batch * s->size : s->h0; }
 
 /* The gates of a step, or of its gradient, at a row of the batch. */
-INLINE float *gates_at(const layer *s, int gates, word t, word row) {
-    return s->gates + ((s->kept ? t : t - s->now) * s->batch + row) * gates * s->size;
+INLINE float *gates_at(const layer *s, int gates, i64 t, i64 row) {
+    return s->gates + ((s->save_gates ? t : t - s->chunk_start) * s->batch + row) * gates * s->size;
 }
-INLINE float *da_at(const layer *s, int gates, word t, word row) {
-    return s->da + ((t - s->now) * s->batch + row) * gates * s->size;
+INLINE float *da_at(const layer *s, int gates, i64 t, i64 row) {
+    return s->da + ((t - s->chunk_start) * s->batch + row) * gates * s->size;
 }
 
-static void pack_forward(const layer *s, int gates, word thread) {
-    const word first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
+static void pack_forward(const layer *s, int gates, i64 thread) {
+    const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
     pack_transposed(s->w_ih, gates, s->size, s->inputs, first, last, s->packed_ih);
     pack_transposed(s->w_hh, gates, s->size, s->size, first, last, s->packed_hh);
 }
 
 /* x W + b of all steps of the chunk for some rows of the batch, panel by panel, into the gates. */
-static void project(const layer *s, int gates, word first, word last) {
-    const word n = s->size, units = s->inputs, step = s->batch * units;
-    const word copies = s->z_x.at ? s->z_x.copies : 1;
-    for (word t = s->now; s->z_x.at && t < end_of(s); t++)
-        apply(&s->z_x, t, s->batch, first, last, units, s->x + t * step, s->masked_x + (t - s->now) * step,
+static void project(const layer *s, int gates, i64 first, i64 last) {
+    const i64 n = s->size, units = s->inputs, step = s->batch * units;
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1;
+    for (i64 t = s->chunk_start; s->z_x.data && t < end_of(s); t++)
+        apply(&s->z_x, t, s->batch, first, last, units, s->x + t * step, s->masked_x + (t - s->chunk_start) * step,
               s->chunk * step);
-    for (word column = 0; column < n; column += WIDTH)
-        for (word gate = 0; gate < gates; gate++) {
-            const word width = least(WIDTH, n - column), own = gate * n + column;
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 gate = 0; gate < gates; gate++) {
+            const i64 width = min_i64(WIDTH, n - column), dst = gate * n + column;
             const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
-            const float *x = s->z_x.at ? s->masked_x + (copies > 1 ? gate : 0) * s->chunk * step : s->x + s->now * step;
-            for (word t = s->now; t < end_of(s); t++, x += step)
-                for (word k = 0; k < tiles(last - first); k++) {
-                    const word row = first + tile_at(last - first, k), rows = first + tile_at(last - first, k + 1) - row;
-                    const factors f = {x + row * units, units, 1, units, panel, WIDTH};
-                    product(rows, width, f, s->bias ? s->bias + own : 0, 0, gates_at(s, gates, t, row) + own, gates * n);
+            const float *x = s->x + s->chunk_start * step;
+            if (s->z_x.data) x = s->masked_x + (copies > 1 ? gate : 0) * s->chunk * step;
+            for (i64 t = s->chunk_start; t < end_of(s); t++, x += step)
+                for (i64 k = 0; k < tiles(last - first); k++) {
+                    const i64 row = first + tile_begin(last - first, k);
+                    const i64 rows = first + tile_begin(last - first, k + 1) - row;
+                    const matmul_args f = {x + row * units, units, 1, units, panel, WIDTH};
+                    float *to = gates_at(s, gates, t, row) + dst;
+                    product(rows, width, f, s->bias ? s->bias + dst : 0, 0, to, gates * n);
                 }
         }
 }
 
 /* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over gates.
  * da has its first row, a row of it is `next` long; z is the mask of the first of these gates. */
-static void back(const layer *s, int count, const float *da, word next, const mask *z, const float *m, word row,
-                 word rows, word units, const float *packed, float *to) {
-    const word n = s->size, copies = m && z->copies > 1 ? count : 1, depth = count / copies * n;
+static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
+                       i64 rows, i64 units, const float *packed, float *to) {
+    const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
     float sums[ROWS * WIDTH];
-    for (word column = 0; column < units; column += WIDTH)
-        for (word copy = 0; copy < copies; copy++) {
-            const word width = least(WIDTH, units - column);
+    for (i64 column = 0; column < units; column += WIDTH)
+        for (i64 copy = 0; copy < copies; copy++) {
+            const i64 width = min_i64(WIDTH, units - column);
             const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
-            const factors f = {da + copy * n, next, 1, depth, panel, WIDTH};
-            float *own = to + row * units + column;
+            const matmul_args f = {da + copy * n, next, 1, depth, panel, WIDTH};
+            float *dst = to + row * units + column;
             if (!m) {
-                product(rows, width, f, own, units, own, units);
+                product(rows, width, f, dst, units, dst, units);
                 continue;
             }
             const float *factor = m + (copy * s->batch + row) * units + column;
             product(rows, width, f, 0, 0, sums, WIDTH);
-            for (word r = 0; r < rows; r++)
-                if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, factor + r * units, own + r * units);
-                else add_product(width, sums + r * WIDTH, factor + r * units, own + r * units);
+            for (i64 r = 0; r < rows; r++)
+                if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, factor + r * units, dst + r * units);
+                else add_product(width, sums + r * WIDTH, factor + r * units, dst + r * units);
         }
 }
 
 /* The gradient of x for some rows of all steps of the chunk. */
-static void inputs_back(const layer *s, int gates, word row, word rows) {
-    const word units = s->inputs, step = s->batch * units;
-    for (word t = s->now; s->dx && t < end_of(s); t++) {
+static void x_grad(const layer *s, int gates, i64 row, i64 rows) {
+    const i64 units = s->inputs, step = s->batch * units;
+    for (i64 t = s->chunk_start; s->dx && t < end_of(s); t++) {
         memset(s->dx + t * step + row * units, 0, rows * units * sizeof(float));
-        const float *m = s->z_x.at ? s->z_x.at + t * s->z_x.step : 0;
-        back(s, gates, da_at(s, gates, t, row), gates * s->size, &s->z_x, m, row, rows, units, s->packed_ih,
+        const float *m = s->z_x.data ? s->z_x.data + t * s->z_x.step_stride : 0;
+        input_grad(s, gates, da_at(s, gates, t, row), gates * s->size, &s->z_x, m, row, rows, units, s->packed_ih,
              s->dx + t * step);
     }
 }
@@ -107,20 +111,20 @@ static void inputs_back(const layer *s, int gates, word row, word rows) {
 typedef struct {
     const mask *z;
     const float *x, *first, *reset;
-    word units, reset_row;
+    i64 units, reset_row;
 } operand;
 
 /* Some columns of an operand under the mask of a gate, over some rows of the chunk. */
-static void read_panel(const layer *s, const operand *of, word gate, word column, word from, word depth, float *to) {
-    const word units = of->units, width = least(WIDTH, units - column);
-    word t = s->now + from / s->batch, b = from % s->batch;
-    for (word k = 0; k < depth; k++, to += WIDTH) {
-        const float *x = of->x + (t - (of->first ? 1 : 0)) * s->batch * units;
-        if (of->first && t == 0) x = of->first;
+static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i64 from, i64 depth, float *to) {
+    const i64 units = p->units, width = min_i64(WIDTH, units - column);
+    i64 t = s->chunk_start + from / s->batch, b = from % s->batch;
+    for (i64 k = 0; k < depth; k++, to += WIDTH) {
+        const float *x = p->x + (t - (p->first ? 1 : 0)) * s->batch * units;
+        if (p->first && t == 0) x = p->first;
         x += b * units + column;
-        if (of->z->at) multiply(width, x, mask_of(of->z, t, gate, s->batch, b, units) + column, to);
+        if (p->z->data) multiply(width, x, mask_of(p->z, t, gate, s->batch, b, units) + column, to);
         else memcpy(to, x, width * sizeof(float));
-        if (of->reset) multiply(width, to, of->reset + (t * s->batch + b) * of->reset_row + column, to);
+        if (p->reset) multiply(width, to, p->reset + (t * s->batch + b) * p->reset_row + column, to);
         memset(to + width, 0, (WIDTH - width) * sizeof(float));
         if (++b == s->batch) b = 0, t++;
     }
@@ -128,21 +132,21 @@ static void read_panel(const layer *s, const operand *of, word gate, word column
 
 /* dw (count * size, units) + da^T (x o z) over some rows, for those units of every gate that the thread has.
  * The gates are `gate` and the next ones; da has the first of them in the first row of the chunk. */
-static void gradient(const layer *s, const operand *of, int gate, int count, const float *da, word next, word thread,
-                     word from, word depth, float *dw) {
-    const word first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = of->units;
-    const int fresh = end_of(s) == s->steps && from == 0; /* nothing was added before */
+static void weight_grad(const layer *s, const operand *p, int gate, int count, const float *da, i64 next, i64 thread,
+                        i64 from, i64 depth, float *dw) {
+    const i64 first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = p->units;
+    const int is_first = end_of(s) == s->steps && from == 0; /* nothing was added before */
     float panel[DEPTH * WIDTH], sums[ROWS * WIDTH];
-    for (word column = 0; column < units; column += WIDTH)
+    for (i64 column = 0; column < units; column += WIDTH)
         for (int g = 0; g < count; g++) {
-            const word width = least(WIDTH, units - column);
-            if (g == 0 || (of->z->at && of->z->copies > 1)) read_panel(s, of, gate + g, column, from, depth, panel);
-            for (word k = 0; k < tiles(last - first); k++) {
-                const word j = first + tile_at(last - first, k), rows = first + tile_at(last - first, k + 1) - j;
-                const factors f = {da + from * next + g * s->size + j, 1, next, depth, panel, WIDTH};
+            const i64 width = min_i64(WIDTH, units - column);
+            if (g == 0 || (p->z->data && p->z->num_gates > 1)) load_panel(s, p, gate + g, column, from, depth, panel);
+            for (i64 k = 0; k < tiles(last - first); k++) {
+                const i64 j = first + tile_begin(last - first, k), rows = first + tile_begin(last - first, k + 1) - j;
+                const matmul_args f = {da + from * next + g * s->size + j, 1, next, depth, panel, WIDTH};
                 float *to = dw + (g * s->size + j) * units + column;
-                product(rows, width, f, 0, 0, fresh ? to : sums, fresh ? units : WIDTH);
-                for (word r = 0; !fresh && r < rows; r++)
+                product(rows, width, f, 0, 0, is_first ? to : sums, is_first ? units : WIDTH);
+                for (i64 r = 0; !is_first && r < rows; r++)
                     if (width == WIDTH) add(WIDTH, sums + r * WIDTH, to + r * units);
                     else add(width, sums + r * WIDTH, to + r * units);
             }
@@ -150,48 +154,50 @@ static void gradient(const layer *s, const operand *of, int gate, int count, con
 }
 
 /* db += the sum of da (rows, columns) over some rows, for the thread's columns */
-static void bias_gradient(const layer *s, const float *da, word next, word columns, word thread, word from, word depth,
-                          float *db) {
-    const word last = first_of(s, columns, thread + 1);
-    for (word column = first_of(s, columns, thread); column < last; column += WIDTH) {
-        const word width = least(WIDTH, last - column);
+static void bias_grad(const layer *s, const float *da, i64 next, i64 columns, i64 thread, i64 from, i64 depth,
+                      float *db) {
+    const i64 last = first_of(s, columns, thread + 1);
+    for (i64 column = first_of(s, columns, thread); column < last; column += WIDTH) {
+        const i64 width = min_i64(WIDTH, last - column);
         float sums[WIDTH] = {0};
-        for (word row = from; row < from + depth; row++) add(width, da + row * next + column, sums);
+        for (i64 row = from; row < from + depth; row++) add(width, da + row * next + column, sums);
         add(width, sums, db + column);
     }
 }
 
 /* One step of some rows of the batch, forward or backward; `of` is the cell, whose first member is the layer. */
-typedef void step(const void *of, word t, word row, word rows);
-typedef void task(const void *of, word thread);
+typedef void step(const void *p, i64 t, i64 row, i64 rows);
+typedef void work_fn(const void *p, i64 thread);
 
 /* The thread's rows through the chunk, tile by tile. */
-static void walk_forward(const layer *s, int gates, word thread, step *one) {
-    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
+static void walk_forward(const layer *s, int gates, i64 thread, step *one) {
+    const i64 first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
     project(s, gates, first, first + all);
-    for (word k = 0; k < tiles(all); k++)
-        for (word t = s->now; t < end_of(s); t++) one(s, t, first + tile_at(all, k), tile_at(all, k + 1) - tile_at(all, k));
+    for (i64 k = 0; k < tiles(all); k++) {
+        const i64 row = first + tile_begin(all, k), rows = first + tile_begin(all, k + 1) - row;
+        for (i64 t = s->chunk_start; t < end_of(s); t++) one(s, t, row, rows);
+    }
 }
 
-static void walk_back(const layer *s, int gates, word thread, step *one) {
-    const word first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    for (word k = 0; k < tiles(all); k++) {
-        const word row = first + tile_at(all, k), rows = first + tile_at(all, k + 1) - row;
-        for (word t = end_of(s) - 1; t >= s->now; t--) one(s, t, row, rows);
-        inputs_back(s, gates, row, rows);
+static void walk_backward(const layer *s, int gates, i64 thread, step *one) {
+    const i64 first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
+    for (i64 k = 0; k < tiles(all); k++) {
+        const i64 row = first + tile_begin(all, k), rows = first + tile_begin(all, k + 1) - row;
+        for (i64 t = end_of(s) - 1; t >= s->chunk_start; t--) one(s, t, row, rows);
+        x_grad(s, gates, row, rows);
     }
 }
 
 /* All chunks, forward and backward. */
-static void run_forward(layer *s, task *pack_weights, task *chunk) {
+static void run_forward(layer *s, work_fn *pack_weights, work_fn *chunk) {
     in_threads(pack_weights, s, s->threads);
-    for (s->now = 0; s->now < s->steps; s->now += s->chunk) in_threads(chunk, s, s->threads);
+    for (s->chunk_start = 0; s->chunk_start < s->steps; s->chunk_start += s->chunk) in_threads(chunk, s, s->threads);
 }
 
-static void run_back(layer *s, task *pack_weights, task *chunk, task *gradients) {
+static void run_backward(layer *s, work_fn *pack_weights, work_fn *chunk, work_fn *weight_grads) {
     in_threads(pack_weights, s, s->threads);
-    for (s->now = (s->steps - 1) / s->chunk * s->chunk; s->now >= 0; s->now -= s->chunk) {
+    for (s->chunk_start = (s->steps - 1) / s->chunk * s->chunk; s->chunk_start >= 0; s->chunk_start -= s->chunk) {
         in_threads(chunk, s, s->threads);
-        if (gradients) in_threads(gradients, s, s->threads);
+        if (weight_grads) in_threads(weight_grads, s, s->threads);
     }
 }

@@ -17,37 +17,37 @@ enum { WIDTH = 2 * LANES }; /* a tile has ROWS rows and WIDTH columns */
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef int64_t word;
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int64_t i64;
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 
-INLINE word least(word a, word b) { return a < b ? a : b; }
+INLINE i64 min_i64(i64 a, i64 b) { return a < b ? a : b; }
 
 /* Where the share of a thread begins when n things are given out. */
-INLINE word share(word n, word thread, word threads) { return n * thread / threads; }
+INLINE i64 split_begin(i64 n, i64 thread, i64 threads) { return n * thread / threads; }
 
 /* Rows as tiles of equal height: how many, and where one begins. Columns as panels of WIDTH. */
-INLINE word tiles(word rows) { return (rows + ROWS - 1) / ROWS; }
-INLINE word tile_at(word rows, word k) { return rows * k / tiles(rows); }
-INLINE word panels(word columns) { return (columns + WIDTH - 1) / WIDTH; }
+INLINE i64 tiles(i64 rows) { return (rows + ROWS - 1) / ROWS; }
+INLINE i64 tile_begin(i64 rows, i64 k) { return rows * k / tiles(rows); }
+INLINE i64 panels(i64 columns) { return (columns + WIDTH - 1) / WIDTH; }
 
 /* What a product takes: a (rows, depth) with entries `row` and `column` apart, and b (depth, width), rows `below`. */
 typedef struct {
     const float *a;
-    word row, column, depth;
+    i64 row, column, depth;
     const float *b;
-    word below;
-} factors;
+    i64 below;
+} matmul_args;
 
 /* out = init + a b, one or two vectors wide; init may be NULL for zeros, or out itself. */
-INLINE void tile(const int rows, const int vectors, factors f, const float *init, word init_row, float *out,
-                 word out_row) {
-    lanes sum[ROWS][2];
+INLINE void tile(const int rows, const int vectors, matmul_args f, const float *init, i64 init_row, float *out,
+                 i64 out_row) {
+    vec sum[ROWS][2];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)
-            sum[r][v] = init ? *(const lanes *)(init + r * init_row + v * LANES) : (lanes){0};
-    for (word k = 0; k < f.depth; k++, f.a += f.column, f.b += f.below) {
-        lanes left = *(const lanes *)f.b, right = left;
-        if (vectors > 1) right = *(const lanes *)(f.b + LANES);
+            sum[r][v] = init ? *(const vec *)(init + r * init_row + v * LANES) : (vec){0};
+    for (i64 k = 0; k < f.depth; k++, f.a += f.column, f.b += f.below) {
+        vec left = *(const vec *)f.b, right = left;
+        if (vectors > 1) right = *(const vec *)(f.b + LANES);
         for (int r = 0; r < rows; r++) {
             float x = f.a[r * f.row];
             sum[r][0] += x * left;
@@ -55,11 +55,11 @@ INLINE void tile(const int rows, const int vectors, factors f, const float *init
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) *(lanes *)(out + r * out_row + v * LANES) = sum[r][v];
+        for (int v = 0; v < vectors; v++) *(vec *)(out + r * out_row + v * LANES) = sum[r][v];
 }
 
 /* A tile with its number of rows as a constant. */
-static void whole_tile(word rows, word vectors, factors f, const float *init, word init_row, float *out, word out_row) {
+static void whole_tile(i64 rows, i64 vectors, matmul_args f, const float *init, i64 init_row, float *out, i64 out_row) {
 #define CASE(n) \
     case n: tile(n, 2, f, init, init_row, out, out_row); break; \
     case n + 16: tile(n, 1, f, init, init_row, out, out_row); break;
@@ -72,41 +72,41 @@ static void whole_tile(word rows, word vectors, factors f, const float *init, wo
 }
 
 /* A tile of up to WIDTH columns; b has a multiple of LANES columns, init and out have just `width`. */
-static void product(word rows, word width, factors f, const float *init, word init_row, float *out, word out_row) {
+static void product(i64 rows, i64 width, matmul_args f, const float *init, i64 init_row, float *out, i64 out_row) {
     if (width % LANES == 0) {
         whole_tile(rows, width / LANES, f, init, init_row, out, out_row);
         return;
     }
     float sums[ROWS * WIDTH] = {0};
-    for (word r = 0; init && r < rows; r++) memcpy(sums + r * WIDTH, init + r * init_row, width * sizeof(float));
+    for (i64 r = 0; init && r < rows; r++) memcpy(sums + r * WIDTH, init + r * init_row, width * sizeof(float));
     whole_tile(rows, (width + LANES - 1) / LANES, f, init ? sums : 0, WIDTH, sums, WIDTH);
-    for (word r = 0; r < rows; r++) memcpy(out + r * out_row, sums + r * WIDTH, width * sizeof(float));
+    for (i64 r = 0; r < rows; r++) memcpy(out + r * out_row, sums + r * WIDTH, width * sizeof(float));
 }
 
 /* Some panels of a weight (gates * size, columns), a gate below the other, zeros at the end of the last. */
-static void pack(const float *from, word gates, word size, word columns, word first, word last, float *to) {
-    for (word panel = first; panel < last; panel++)
-        for (word k = 0; k < gates * size; k++) {
+static void pack(const float *from, i64 gates, i64 size, i64 columns, i64 first, i64 last, float *to) {
+    for (i64 panel = first; panel < last; panel++)
+        for (i64 k = 0; k < gates * size; k++) {
             float *row = to + (panel * gates * size + k) * WIDTH;
-            const word width = least(WIDTH, columns - panel * WIDTH);
+            const i64 width = min_i64(WIDTH, columns - panel * WIDTH);
             memcpy(row, from + k * columns + panel * WIDTH, width * sizeof(float));
             memset(row + width, 0, (WIDTH - width) * sizeof(float));
         }
 }
 
 /* The same of a weight whose gates are transposed, each to (columns, size); LANES entries of a row at a time. */
-static void pack_transposed(const float *from, word gates, word size, word columns, word first, word last, float *to) {
-    for (word panel = first; panel < last; panel++)
-        for (word gate = 0; gate < gates; gate++) {
-            const word width = least(WIDTH, size - panel * WIDTH);
+static void pack_transposed(const float *from, i64 gates, i64 size, i64 columns, i64 first, i64 last, float *to) {
+    for (i64 panel = first; panel < last; panel++)
+        for (i64 gate = 0; gate < gates; gate++) {
+            const i64 width = min_i64(WIDTH, size - panel * WIDTH);
             const float *source = from + (gate * size + panel * WIDTH) * columns;
             float *target = to + (panel * gates + gate) * columns * WIDTH;
-            for (word start = 0; start < columns; start += LANES) {
-                const word end = least(start + LANES, columns);
-                for (word j = 0; j < width; j++)
-                    for (word k = start; k < end; k++) target[k * WIDTH + j] = source[j * columns + k];
-                for (word j = width; j < WIDTH; j++)
-                    for (word k = start; k < end; k++) target[k * WIDTH + j] = 0;
+            for (i64 start = 0; start < columns; start += LANES) {
+                const i64 end = min_i64(start + LANES, columns);
+                for (i64 j = 0; j < width; j++)
+                    for (i64 k = start; k < end; k++) target[k * WIDTH + j] = source[j * columns + k];
+                for (i64 j = width; j < WIDTH; j++)
+                    for (i64 k = start; k < end; k++) target[k * WIDTH + j] = 0;
             }
         }
 }
@@ -145,38 +145,70 @@ INLINE float tanh_(float x) {
     return s < 0.0625f ? x + x * s * y : large;
 }
 
-INLINE void add(word n, const float *from, float *to) {
-#pragma omp simd
-    for (word j = 0; j < n; j++) to[j] += from[j];
+/* Activations of gates (the first two) and of candidates (sigmoid, tanh, relu), as pointwise.py numbers them. */
+enum { SIGMOID, HARD_SIGMOID, TANH, RELU };
+
+/* An activation whose kind is a constant at compile time. NaN stays NaN in all of them. */
+INLINE float activation(const int kind, float x) {
+    if (kind == SIGMOID) return sigm(x);
+    if (kind == TANH) return tanh_(x);
+    if (kind == RELU) return x < 0.0f ? 0.0f : x;
+    x = 0.2f * x + 0.5f;
+    x = x > 1.0f ? 1.0f : x;
+    return x < 0.0f ? 0.0f : x;
 }
 
-INLINE void multiply(word n, const float *from, const float *z, float *to) {
-#pragma omp simd
-    for (word j = 0; j < n; j++) to[j] = from[j] * z[j];
+/* Its derivative, from its value y. */
+INLINE float activation_grad(const int kind, float y) {
+    if (kind == SIGMOID) return y * (1 - y);
+    if (kind == TANH) return 1 - y * y;
+    if (kind == RELU) return y > 0.0f ? 1.0f : 0.0f;
+    return y > 0.0f && y < 1.0f ? 0.2f : 0.0f;
 }
 
-INLINE void add_product(word n, const float *from, const float *z, float *to) {
+/* CALL(gate, candidate) with the kinds of both as constants. */
+#define WITH_ACTIVATIONS(gate, candidate, CALL) \
+    switch (4 * (gate) + (candidate)) { \
+        case 4 * SIGMOID + TANH: CALL(SIGMOID, TANH); break; \
+        case 4 * SIGMOID + SIGMOID: CALL(SIGMOID, SIGMOID); break; \
+        case 4 * SIGMOID + RELU: CALL(SIGMOID, RELU); break; \
+        case 4 * HARD_SIGMOID + TANH: CALL(HARD_SIGMOID, TANH); break; \
+        case 4 * HARD_SIGMOID + SIGMOID: CALL(HARD_SIGMOID, SIGMOID); break; \
+        case 4 * HARD_SIGMOID + RELU: CALL(HARD_SIGMOID, RELU); break; \
+    }
+
+INLINE void add(i64 n, const float *from, float *to) {
 #pragma omp simd
-    for (word j = 0; j < n; j++) to[j] += from[j] * z[j];
+    for (i64 j = 0; j < n; j++) to[j] += from[j];
 }
 
-/* A mask (steps or 1, copies, batch, units): how many floats from a step to the next, and how many gates' masks. */
+INLINE void multiply(i64 n, const float *from, const float *z, float *to) {
+#pragma omp simd
+    for (i64 j = 0; j < n; j++) to[j] = from[j] * z[j];
+}
+
+INLINE void add_product(i64 n, const float *from, const float *z, float *to) {
+#pragma omp simd
+    for (i64 j = 0; j < n; j++) to[j] += from[j] * z[j];
+}
+
+/* A mask (steps or 1, gates or 1, batch, units): floats from one step to the next, and the size of the gate axis. */
 typedef struct {
-    const float *at; /* NULL: ones */
-    word step, copies;
+    const float *data; /* NULL: ones */
+    i64 step_stride, num_gates;
 } mask;
 
-INLINE const float *mask_of(const mask *z, word t, word copy, word batch, word row, word units) {
-    return z->at + t * z->step + ((z->copies > 1 ? copy : 0) * batch + row) * units;
+INLINE const float *mask_of(const mask *z, i64 t, i64 copy, i64 batch, i64 row, i64 units) {
+    return z->data + t * z->step_stride + ((z->num_gates > 1 ? copy : 0) * batch + row) * units;
 }
 
 /* x o z for some rows of a step, a copy for every gate's mask; copies of the result lie `apart` */
-static void apply(const mask *z, word t, word batch, word first, word last, word units, const float *x, float *to,
-                  word apart) {
-    for (word copy = 0; copy < z->copies; copy++)
-        for (word row = first; row < last; row++)
+static void apply(const mask *z, i64 t, i64 batch, i64 first, i64 last, i64 units, const float *x, float *to,
+                  i64 apart) {
+    for (i64 copy = 0; copy < z->num_gates; copy++)
+        for (i64 row = first; row < last; row++)
             multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units), to + copy * apart + row * units);
 }
 
 /* Give out shares of some work (threads.c). */
-void in_threads(void (*task)(const void *, word), const void *of, word shares);
+void in_threads(void (*work_fn)(const void *, i64), const void *p, i64 num_shares);
