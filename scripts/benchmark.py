@@ -124,6 +124,8 @@ def measure_mc(shape: speed.Shape, timer: Timer) -> dict[str, float]:
 def table(name: str, found: dict[str, Any]) -> str:
     lines = [f"\n{name} ({found['rounds']} rounds)".ljust(34) + "words/s   of limit   of nn.LSTM   spread"]
     for key, label in LABELS.items():
+        if key not in found:  # the protocols differ in the sentiment task only
+            continue
         of_limit, of_torch = found["ratio_to_limit"][key], found["ratio_to_nn_lstm"][key]
         lines.append(f"{label:31}{found[key]:9,.0f}{of_limit:11.2f}{of_torch:13.2f}{found['spread'][key]:8.0%}")
     lines.append(f"untied / tied {found['untied_to_tied']:.2f}; kept for backward {found['saved_mb']['ours']:.0f} MB")

@@ -7,10 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from varrnn import config, optim
 from varrnn.dropout import Dropout, bernoulli, ones
 from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, input_projection, linear
 from varrnn.model import ModelMasks, SequenceModel
 from varrnn.optim import SGD
+from varrnn.tasks import sentiment_model
 
 Step = Callable[[], object]
 
@@ -175,7 +177,34 @@ def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
         **{name: ours(shape, dropout) for name, dropout in variants(shape).items()},
     }
     steps = {name: training_step(model, shape, device) for name, model in models.items()}
-    return {"limit": Products(shape, device), **steps}
+    return {"limit": Products(shape, device), **steps, **protocol_candidates(shape, device)}
+
+
+def protocol_step(protocol: str, cell: str, shape: Shape, device: torch.device) -> Step:
+    """A step of a sentiment run as its config has it: activations, masks, penalty and Adam of a protocol."""
+    sizes = (f"size.units={shape.units}", f"size.layers={shape.layers}")
+    made = config.compose(
+        ["experiment=cornell", "model=variational_untied", f"protocol={protocol}", f"cell={cell}", *sizes]
+    )
+    model = sentiment_model.build(made, shape.words).to(device).train()
+    optimizer = optim.build(made, model)
+    words = torch.randint(0, shape.words, (shape.steps, shape.batch), device=device)
+    ratings = torch.randn(shape.batch, device=device)
+
+    def step() -> None:
+        predicted, _ = model(words, masks=model.sample_masks(words))
+        (predicted[:, 0] - ratings).square().mean().backward()
+        optimizer.step(1e-3)
+
+    return step
+
+
+def protocol_candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
+    """The sentiment runs of both protocols, LSTM and GRU; no other task has steps that depend on the protocol."""
+    if not shape.last_only:
+        return {}
+    pairs = [(protocol, cell) for protocol in ("paper", "authors_code") for cell in ("lstm", "gru")]
+    return {f"{protocol}_{cell}": protocol_step(protocol, cell, shape, device) for protocol, cell in pairs}
 
 
 def mc_candidates(shape: Shape, device: torch.device, rows: int) -> dict[str, tuple[Step, int]]:
