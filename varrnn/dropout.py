@@ -26,7 +26,9 @@ CELL_SCALINGS = ("read", "step", "inverted")
 class Dropout:
     """Drop probabilities of word types (E), layer inputs (W), recurrent states (U), memory (c) and outputs (y).
 
-    ``per_step`` draws a new mask at every time step (Zaremba et al.); ``per_gate`` draws one for every gate ("untied").
+    ``per_step`` draws a new mask at every time step (Zaremba et al.); ``per_gate`` draws one for every gate ("untied");
+    ``per_batch`` draws one for all sequences of a batch (as DropConnect on U does in AWD-LSTM) instead of one for each:
+    torch's own layers (cuDNN) can then run recurrent dropout. It concerns the layers and what reads the output.
     """
 
     p_E: float = 0.0
@@ -36,6 +38,7 @@ class Dropout:
     p_y: float = 0.0
     per_step: bool = False
     per_gate: bool = False
+    per_batch: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -142,15 +145,16 @@ def sample(
     cell_scaling: str = "read",
     **where,
 ) -> Masks:
-    """Draw z_x, z_h and z_c of one layer: one draw per sequence, held over its steps unless ``per_step``."""
+    """Draw z_x, z_h and z_c of one layer: one draw per sequence (or batch), held over its steps unless ``per_step``."""
     if dropout.per_step and steps is None:
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
-    shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, batch_size)
+    rows = 1 if dropout.per_batch else batch_size
+    shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, rows)
     z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else ones(**where)
     z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else ones(**where)
     if not dropout.p_c:
         return Masks(z_x, z_h, ones(**where))
-    z_c = bernoulli((shape[0], 1, batch_size, hidden_size), dropout.p_c, generator, **where)
+    z_c = bernoulli((shape[0], 1, rows, hidden_size), dropout.p_c, generator, **where)
     return Masks(z_x, z_h, scale_cell(z_c, dropout.p_c, cell_scaling))
 
 

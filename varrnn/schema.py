@@ -18,7 +18,7 @@ def option(default, sentence: str):
 
 @dataclass
 class Model:
-    """A variant is data: five probabilities of DROPPING and two sharing rules (paper, section 4)."""
+    """A variant is data: five probabilities of DROPPING and three sharing rules (paper, section 4)."""
 
     name: str = option("", "the variant's name: that of its file in configs/model")
     p_E: float = option(0.0, "probability of dropping a word type (embedding dropout)")
@@ -28,6 +28,9 @@ class Model:
     p_y: float = option(0.0, "probability of dropping an input of the output layer")
     per_step: bool = option(False, "draw new masks at every time step (naive dropout) instead of one per sequence")
     per_gate: bool = option(False, "an independent mask for each gate (untied weights) instead of one for all (tied)")
+    per_batch: bool = option(
+        False, "one mask for all sequences of a batch instead of one for each: torch's own kernels (cuDNN) can run it"
+    )
     cell_scaling: str = option("read", "where Moon's mask is scaled: read (sane), step or inverted (to see why)")
     word_tokens: bool = option(False, "drop word tokens instead of word types: what the authors' code really did")
 

@@ -49,9 +49,8 @@ def choose_backend(
         if reason := reasons.get(requested):
             raise ValueError(f"backend={requested!r}: {reason}; use backend='auto' or 'reference'")
         return requested
-    if reasons["builtin"] is None and _builtin_is_faster(x, w, c=reasons["c"] is None):
-        return "builtin"
-    return next((name for name in ("c", "torch") if reasons[name] is None), "reference")
+    own = next((name for name in ("c", "torch") if reasons[name] is None), "reference")
+    return "builtin" if reasons["builtin"] is None and _builtin_is_faster(x, w, own) else own
 
 
 def _no_kernel(cell: Cell, masks: Masks) -> str | None:
@@ -77,11 +76,11 @@ def _no_builtin(cell: Cell, x: Tensor, masks: Masks, packed: bool) -> str | None
     return builtin.unsupported(cell, x, masks)
 
 
-def _builtin_is_faster(x: Tensor, w: Weights, c: bool) -> bool:
-    """Whether torch's own layer is the fastest that can run: on a GPU always; on a CPU it is slower than our C code."""
-    if x.is_cuda:
+def _builtin_is_faster(x: Tensor, w: Weights, own: str) -> bool:
+    """Whether torch's own layer is faster than our ``own``: on a GPU always; on a CPU it is slower than our C code."""
+    if x.is_cuda or own == "reference":
         return True
-    return not c and has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
+    return own == "torch" and has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
 
 
 def run_sequence(

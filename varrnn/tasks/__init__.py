@@ -23,7 +23,7 @@ Tick = Callable[[int], None]  # told how many words are done
 def dropout_of(chosen: schema.Model, per_gate: bool) -> Dropout:
     """The rates and sharing rules of a variant as the layers take them."""
     rates = {name: getattr(chosen, name) for name in schema.RATES}
-    return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate)
+    return Dropout(**rates, per_step=chosen.per_step, per_gate=per_gate, per_batch=chosen.per_batch)
 
 
 def refuse_unused(options: schema.Task, sources: Mapping[str, Sequence[str]], chosen: str) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from varrnn import schema
 from varrnn.dropout import Dropout, Masks
-from varrnn.model import ModelMasks, SequenceModel
+from varrnn.model import ModelMasks, SequenceModel, join_masks, repeat_rows
 from varrnn.stack import RecurrentLayers
 from varrnn.tasks import dropout_of
 
@@ -41,7 +41,11 @@ class SentimentModel(SequenceModel):
 
     def sample_mc_masks(self, words: Tensor, samples: int, generator: torch.Generator | None = None) -> ModelMasks:
         """The masks of several passes over words (T, n), as the rows of one batch, pass by pass."""
-        masks = super().sample_masks(words.repeat(1, samples), generator)
+        if self.dropout.per_batch:  # one draw per pass
+            passes = [super(SentimentModel, self).sample_masks(words, generator) for _ in range(samples)]
+            masks = join_masks([repeat_rows(one, words.shape[1]) for one in passes])
+        else:
+            masks = super().sample_masks(words.repeat(1, samples), generator)
         if self.shared_words and self.dropout.p_E:
             masks = masks._replace(words=self._shared_word_mask(words, samples, generator))
         return self._scale(masks)
