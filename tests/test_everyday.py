@@ -10,6 +10,7 @@ from conftest import VARIANTS
 from torch import nn
 
 from varrnn import Dropout, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
+from varrnn import dropout as rules
 from varrnn.kernels import c_library
 
 T, B, I, H = 7, 4, 5, 6
@@ -254,6 +255,11 @@ def test_a_model_trains():
     assert losses[-1] < 0.5 * losses[0]
 
 
+def to_cuda(z):
+    """A mask on the GPU; a mask of ones stays marked, so that the unmasked branch is compared too."""
+    return rules.ones(device="cuda", dtype=z.dtype) if rules.is_ones(z) else z.cuda()
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize(("make", "variant"), EVERY)
 def test_cuda_equals_cpu_without_synchronising(make, variant):
@@ -263,7 +269,7 @@ def test_cuda_equals_cpu_without_synchronising(make, variant):
     out = layer(x, masks=masks)[0]
     expected = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
     twin, x = copy.deepcopy(layer).cuda(), x.cuda()
-    masks = tuple(type(m)(*(z.cuda() for z in m)) for m in masks)
+    masks = tuple(type(m)(*(to_cuda(z) for z in m)) for m in masks)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:

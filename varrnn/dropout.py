@@ -127,6 +127,11 @@ def is_ones(z: Tensor) -> bool:
     return getattr(z, "varrnn_ones", False) and z._version == 0
 
 
+def is_read_mask(z_c: Tensor) -> bool:
+    """Whether z_c is still a mask that ``scale_cell`` made with "read": it drops units of c_t and the same of h_t."""
+    return hasattr(z_c, "varrnn_read") and z_c.varrnn_read == z_c._version
+
+
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
     if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
@@ -168,7 +173,10 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     if cell_scaling == "inverted":
         return torch.cat([z_c, torch.ones_like(z_c)], dim=1)
     kept = z_c * (1.0 - p_c)
-    return torch.cat([kept, z_c if cell_scaling == "read" else torch.ones_like(z_c)], dim=1)
+    scaled = torch.cat([kept, z_c if cell_scaling == "read" else torch.ones_like(z_c)], dim=1)
+    if cell_scaling == "read" and not scaled.is_inference() and not torch.compiler.is_compiling():
+        scaled.varrnn_read = scaled._version  # type: ignore[attr-defined]
+    return scaled
 
 
 def approximation(dropout: Dropout, cell_scaling: str = "read", **where) -> Masks:

@@ -115,7 +115,7 @@ class Products:
         batch = self.shape.batch
         for _ in range(self.shape.layers):
             sums: list[Tensor | None] = [None, None]
-            for start, stop in chunks(self.x.unflatten(0, (-1, batch))):
+            for start, stop in chunks(self.x.unflatten(0, (-1, batch)), 4 * self.shape.units):
                 rows = slice(start * batch, stop * batch)
                 a = input_projection(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
                 for t in range(stop - start):

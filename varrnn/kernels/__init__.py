@@ -4,6 +4,7 @@
   traces and torch.func.
 - ``torch``: hand-written forward and backward passes in torch operations. LSTM and GRU, every device and dtype.
 - ``c``: the same in C. LSTM and GRU, float32 on a CPU.
+- ``fused``: the same with ATen's fused cells. LSTM and torch's GRU on a GPU.
 - ``builtin``: torch's own layer (cuDNN, oneDNN). Where h is not masked, or one mask serves the whole batch.
 
 All give the same numbers up to rounding; tests compare each with the reference.
@@ -17,12 +18,26 @@ from torch import Tensor
 from varrnn.cells import Cell, GRUCell, LSTMCell, State, Weights, unroll
 from varrnn.dropout import Masks
 from varrnn.followed import exporting, followed
-from varrnn.kernels import builtin, c_library, gru, gru_c, gru_torch, lstm, lstm_c, lstm_torch
+from varrnn.kernels import (
+    builtin,
+    c_library,
+    fused,
+    gru,
+    gru_c,
+    gru_fused,
+    gru_torch,
+    lstm,
+    lstm_c,
+    lstm_fused,
+    lstm_torch,
+)
 from varrnn.kernels.matmul import has_onednn, prefer_onednn
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.uncompiled import uncompiled
 
-BACKENDS = ("auto", "reference", "torch", "c", "builtin")
+BACKENDS = ("auto", "reference", "torch", "c", "fused", "builtin")
+LSTM: dict[str, lstm.Backend] = {"torch": lstm_torch, "c": lstm_c, "fused": lstm_fused}
+GRU: dict[str, gru.Backend] = {"torch": gru_torch, "c": gru_c, "fused": gru_fused}
 
 _recorders: list[list[str]] = []
 
@@ -43,13 +58,14 @@ def choose_backend(
     reasons = {
         "torch": _no_kernel(cell, masks),
         "c": _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks),
+        "fused": _no_kernel(cell, masks) or fused.unsupported(cell, x, masks),
         "builtin": _no_builtin(cell, x, masks, packed),
     }
     if requested != "auto":
         if reason := reasons.get(requested):
             raise ValueError(f"backend={requested!r}: {reason}; use backend='auto' or 'reference'")
         return requested
-    own = next((name for name in ("c", "torch") if reasons[name] is None), "reference")
+    own = next((name for name in ("c", "fused", "torch") if reasons[name] is None), "reference")
     return "builtin" if reasons["builtin"] is None and _builtin_is_faster(x, w, own) else own
 
 
@@ -120,9 +136,9 @@ def _run_chosen(
     if name == "builtin":
         return builtin.run(cell, x, state, w, masks)
     if isinstance(cell, LSTMCell):
-        return lstm.run(lstm_c if name == "c" else lstm_torch, cell, x, state, w, masks)
+        return lstm.run(LSTM[name], cell, x, state, w, masks)
     assert isinstance(cell, GRUCell)
-    return gru.run(gru_c if name == "c" else gru_torch, cell, x, state, w, masks)
+    return gru.run(GRU[name], cell, x, state, w, masks)
 
 
 def _record(name: str) -> None:

@@ -79,7 +79,7 @@ def run_forward(
     bias = input_bias(w, cell.reset_after)
     bias_hn = x.new_zeros(size) if w.b_hh is None else w.b_hh[2 * size :]
     recurrence = GRURecurrence(cell, w, masks.z_h, x.shape)
-    parts = chunks(x)
+    parts = chunks(x, 3 * size)
     buffer = x.new_empty(parts[0][1], batch, 3 * size)
     h_prev = h0
     for start, stop in parts:
@@ -127,7 +127,7 @@ def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) ->
     dx = torch.empty_like(s.x) if needs_grad[0] else None
     sums = WeightGrads()
     recurrence = GRURecurrence(s.cell, s.w, s.masks.z_h, s.x.shape, backwards=True)
-    for start, stop in reversed(chunks(s.h)):
+    for start, stop in reversed(chunks(s.h, 3 * s.h.shape[-1])):
         steps = slice(start, stop)
         z_x, z_h = mask_steps(s.masks.z_x, start, stop), mask_steps(s.masks.z_h, start, stop)
         h_prev = previous_states(s.h, s.h0, start, stop)

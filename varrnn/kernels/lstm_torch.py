@@ -28,7 +28,7 @@ def run_forward(
     steps, batch, _ = x.shape
     size = w.w_hh.shape[1]
     h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
-    parts = chunks(x)
+    parts = chunks(x, 4 * size)
     gates = x.new_empty(steps if save_gates else parts[0][1], batch, 4 * size)
     bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
     recurrence = Recurrence(w.w_hh, masks.z_h, 4, x.shape)
@@ -77,13 +77,19 @@ class CellMask:
         self.plain = is_ones(z_c)
         self.steps = list(z_c.unbind(0))
 
+    def mask_at(self, t: int) -> Tensor:
+        return self.steps[t if len(self.steps) > 1 else 0][0]
+
+    def output_at(self, t: int) -> Tensor:
+        return self.steps[t if len(self.steps) > 1 else 0][-1]
+
     def apply(self, c: Tensor, t: int) -> None:
         if not self.plain:
-            c.mul_(self.steps[t if len(self.steps) > 1 else 0][0])
+            c.mul_(self.mask_at(t))
 
     def scale_output(self, h: Tensor, t: int) -> None:
         if not self.plain:
-            h.mul_(self.steps[t if len(self.steps) > 1 else 0][-1])
+            h.mul_(self.output_at(t))
 
 
 def run_backward(
@@ -95,7 +101,7 @@ def run_backward(
     dw_ih = dw_hh = db = None
     recurrence = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape, backwards=True)
     cell_mask = CellMask(s.masks.z_c)
-    parts = chunks(s.h)
+    parts = chunks(s.h, 4 * s.h.shape[-1])
     buffer = torch.empty_like(s.gates[: parts[0][1]])
     for start, stop in reversed(parts):
         steps = slice(start, stop)

@@ -13,8 +13,8 @@ from torch import Tensor
 from varrnn.dropout import is_ones
 
 # Steps are handled in chunks of about this many rows: large enough for a good matrix product, small enough to stay in
-# the cache between the product and the pointwise work. A GPU has no such cache and pays for every chunk.
-CHUNK_ROWS, GPU_CHUNK_ROWS = 1024, 4096
+# the cache between the product and the pointwise work. A GPU pays for every chunk and is limited by memory alone.
+CHUNK_ROWS, GPU_CHUNK_NUMBERS = 1024, 2**25
 
 # oneDNN's products pay off from about this many units on, packing U for them from these many steps and rows on.
 ONEDNN_MIN_UNITS, PACK_MIN_STEPS, PACK_MIN_ROWS = 400, 8, 3
@@ -42,10 +42,14 @@ def prefer_onednn(x: Tensor) -> bool:
     return has_onednn(x) and x.shape[-1] >= ONEDNN_MIN_UNITS
 
 
-def chunks(x: Tensor) -> list[tuple[int, int]]:
-    """Cut the time axis of x (T, B, ...) into pieces of about CHUNK_ROWS rows, on a GPU GPU_CHUNK_ROWS."""
+def chunks(x: Tensor, width: int) -> list[tuple[int, int]]:
+    """Cut the time axis of x (T, B, ...) into parts of about CHUNK_ROWS rows; on a GPU by the memory of their gates.
+
+    ``width`` is the number of all gates' units.
+    """
     steps, batch_size = x.shape[:2]
-    size = max(1, (GPU_CHUNK_ROWS if x.is_cuda else CHUNK_ROWS) // max(1, batch_size))
+    rows = max(1, GPU_CHUNK_NUMBERS // width) if x.is_cuda else CHUNK_ROWS
+    size = max(1, rows // max(1, batch_size))
     return [(start, min(start + size, steps)) for start in range(0, steps, size)]
 
 
@@ -126,7 +130,12 @@ class GateGradient:
         masked_sum([part.view_as(out) for part in parts], z.unbind(1), out)
 
     def weight_grad(self, x: Tensor, total: Tensor | None) -> Tensor:
-        """Add x^T d for an operand x: (I, G*H), or (G, I, H) untied and small. See ``to_weight_layout``."""
+        """Add x^T d for a masked input x, in the layout that is fastest to compute. See ``to_weight_layout``."""
+        if weight_layout(x):
+            if x.dim() == 2:
+                return torch.mm(self.rows.t(), x) if total is None else total.addmm_(self.rows.t(), x)
+            d = gate_view(self.rows, self.gates).transpose(1, 2)
+            return torch.bmm(d, x) if total is None else total.baddbmm_(d, x)
         if prefer_onednn(x):
             if x.dim() == 2:
                 now = linear(self.rows.t(), x.t()).t()
@@ -139,8 +148,15 @@ class GateGradient:
         return torch.bmm(x.transpose(1, 2), d) if total is None else total.baddbmm_(x.transpose(1, 2), d)
 
 
+def weight_layout(x: Tensor) -> bool:
+    """Whether a weight's gradient is computed as (G*H, I) at once; on a CPU its transpose is faster, (I, G*H)."""
+    return x.device.type != "cpu"
+
+
 def to_weight_layout(total: Tensor | None) -> Tensor | None:
     """The sum of ``GateGradient.weight_grad`` in the layout of the weight, (G*H, I)."""
+    if total is not None and weight_layout(total):
+        return total.flatten(0, 1) if total.dim() == 3 else total
     if total is None or total.dim() == 2:
         return None if total is None else total.t().contiguous()
     return total.transpose(1, 2).flatten(0, 1)
