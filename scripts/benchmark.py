@@ -20,7 +20,7 @@ import torch
 from matplotlib.figure import Figure
 
 from varrnn import allocator, outputs, results, side_by_side, speed
-from varrnn.device import device_named
+from varrnn.device import PRECISIONS, device_named, set_precision
 from varrnn.errors import UserError
 from varrnn.explain import one_line_errors
 from varrnn.kernels import c_library
@@ -32,6 +32,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
 ROUNDS, QUICK_ROUNDS = 10, 3  # at least: a median of fewer is moved by every disturbance
 MC_ROWS = 100
+GPU_STEPS = 10
 SIDE_BY_SIDE = ("small", "sentiment")  # what is trained on CPUs
 
 
@@ -46,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
     parser.add_argument("--device", default="auto", help="auto (the GPU where there is one), cpu, cuda or cuda:N")
+    parser.add_argument("--precision", default="highest", choices=PRECISIONS, help="of GPU products: float32, or TF32")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for one thread on a busy machine")
     return parser.parse_args()
 
@@ -57,11 +59,14 @@ class Timer:
         self.clock, self.device, self.limit, self.rounds = CLOCKS[clock], device, limit, rounds
 
     def seconds(self, step: speed.Step) -> float:
+        """Of one step. On a GPU several follow each other before it is waited for, as in training."""
+        steps = GPU_STEPS if self.device.type == "cuda" else 1
         self.wait()
         start = self.clock()
-        step()
+        for _ in range(steps):
+            step()
         self.wait()
-        return self.clock() - start
+        return (self.clock() - start) / steps
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -103,7 +108,8 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     found["spread"] = {key: spread(own) for key, own in times.items()}
     found["rounds"] = len(times["limit"])
     tied = speed.ours(shape, speed.variants(shape)["variational_tied"])
-    found["saved_mb"] = {"nn_lstm": speed.saved_mb(speed.TorchModel(shape), shape), "ours": speed.saved_mb(tied, shape)}
+    models = {"nn_lstm": speed.TorchModel(shape), "ours": tied}
+    found["saved_mb"] = {key: speed.saved_mb(model.to(timer.device), shape) for key, model in models.items()}
     if not shape.last_only:
         found["mc"] = measure_mc(shape, timer)
     cores = torch.get_num_threads()
@@ -199,7 +205,9 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    print(c_library.load_status()[1])
+    set_precision(chosen.precision, device)
+    if device.type == "cpu":
+        print(c_library.load_status()[1])
     machine = described(device, chosen.clock)
     file = own_file(machine) if chosen.record else chosen.json
     written = [outputs.file(path) for path in (file, chosen.chart) if path]

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from varrnn import checkpoint, record_shape
+from varrnn.device import precision
 from varrnn.errors import UserError
 from varrnn.kernels import c_library
 from varrnn.record_shape import FINISHED, SUMMARY_FILE
@@ -129,7 +130,8 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
     moved = {"earlier": list(earlier)} if earlier else {}
     processor = {"cpu": cpu_model(), "instructions": torch.backends.cpu.get_cpu_capability()}
-    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **moved}
+    products = {"precision": precision(device)} if gpu else {}
+    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **products, **moved}
 
 
 def kernels(device: torch.device) -> str:
@@ -140,7 +142,7 @@ def kernels(device: torch.device) -> str:
 def place(device: torch.device) -> str:
     """What exact repetition depends on: rounding (processor, threads, kernels) and masks (the kind of device)."""
     if device.type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(device)}"
+        return f"cuda, {torch.cuda.get_device_name(device)}, precision {precision(device)}"
     processor = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
     return f"{device.type}, {processor}, {torch.get_num_threads()} threads, kernels in {kernels(device)}"
 

@@ -158,6 +158,7 @@ class Config:
     protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
     device: str = option("auto", "auto, cpu, cuda or cuda:1; auto takes a GPU where there is one")
+    precision: str = option("highest", "of products on a GPU: highest (float32), or high (TF32, from Ampere on)")
     threads: int = option(0, "CPU threads; 0 leaves the choice to torch")
     progress: bool = option(True, "show progress bars when the output is a terminal")
     runs_root: str = option("runs", "folder that holds all runs")
@@ -170,7 +171,7 @@ TASKS = {"language_model": LanguageModel, "sentiment": Sentiment}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 HORIZON = "optim.epochs"
 NOT_IDENTITY = (
-    *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
+    *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 CHOICES = ("task", "size", "model", "cell", "protocol")

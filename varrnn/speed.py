@@ -247,7 +247,8 @@ def saved_mb(model: nn.Module, shape: Shape) -> float:
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    x = torch.randn(shape.steps, shape.batch, shape.units, requires_grad=True)
+    device = next(layers.parameters()).device
+    x = torch.randn(shape.steps, shape.batch, shape.units, device=device, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layers(x)
     return sum(size for pointer, size in kept.items() if pointer not in own) / 2**20
