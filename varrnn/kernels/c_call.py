@@ -10,6 +10,8 @@ from varrnn.kernels import c_library
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 
 CHUNK_ROWS = 512  # the gates of a chunk with so many rows fit into the second-level cache
+# Rows of x and h that go into a weight's gradient at once: their panels fit into that cache too (csrc/layer.h: DEPTH).
+PANEL_NUMBERS, MIN_DEPTH, MAX_DEPTH = 3 * 2**16, 64, 512
 
 
 class Mask(ctypes.Structure):
@@ -33,6 +35,8 @@ LAYER_FIELDS = (
     *(("z_x", Mask), ("z_h", Mask)),
     *ptr_fields("gates", "h", "packed_ih", "packed_hh", "masked_x", "masked_h"),
     *ptr_fields("dh_out", "da", "dh", "dx", "dw_ih", "dw_hh", "db"),
+    *int_fields("depth", "packed_columns"),
+    *ptr_fields("packed_x"),
     *int_fields("chunk_start"),
 )
 
@@ -93,6 +97,14 @@ class Call:
             masked_x=None if z_x is None else self.x.new_empty(z_x.shape[1], self.chunk, *self.x.shape[1:]),
             masked_h=None if z_h is None else self.x.new_empty(z_h.shape[1], self.batch, size),
         )
+
+    def alloc_panels(self) -> None:
+        """Memory for x or h in panels, in which every thread multiplies some rows with the gradients of the gates."""
+        arguments = self.arguments
+        columns = c_library.padded_columns(max(arguments.inputs, arguments.size))
+        depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
+        self.set_ints(depth=depth, packed_columns=columns)
+        self.set_tensors(packed_x=self.x.new_empty(arguments.threads, depth, columns))
 
     def alloc_grad(self, weight: Tensor) -> Tensor:
         """Memory for the gradient of a weight; the first chunk, if there is one, overwrites it."""

@@ -64,6 +64,7 @@ def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) ->
     b_hh = s.x.new_zeros(3 * size) if needs_grad[5] and reset_after else None
     rows = (call.chunk, call.batch)
     call.set_ints(save_gates=True)
+    call.alloc_panels()
     call.set_tensors(gates=s.gates, h=s.h, h_n=s.h_n, dh_out=dh_out)
     call.set_tensors(da=s.x.new_empty(*rows, 3 * size), dh_n=s.x.new_empty(*rows, size) if reset_after else None)
     call.set_tensors(packed_n=call.pack_buffer(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh)

@@ -36,25 +36,23 @@ INLINE void gates_pointwise(const int kind, i64 n, const float *from, float *to)
     for (i64 j = 0; j < n; j++) to[j] = activation(kind, from[j]);
 }
 
-/* r and u, and h_n where the reset comes after the product */
-static void compute_ru(const gru *p, i64 t, i64 row, i64 rows) {
+/* r and u, and h_n where the reset comes after the product, for the units of one panel of a tile of rows */
+static void compute_ru(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     const layer *s = &p->all;
-    const i64 n = s->size;
+    const i64 n = s->size, width = min_i64(WIDTH, n - column);
     float sums[ROWS * WIDTH];
-    for (i64 column = 0; column < n; column += WIDTH)
-        for (i64 gate = 0; gate < 2 + p->reset_after; gate++) {
-            const i64 width = min_i64(WIDTH, n - column), copy = s->z_h.num_gates > 1 ? gate : 0;
-            const float *h = s->z_h.data ? s->masked_h + copy * s->batch * n : h_before(s, t);
-            float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, GATES, t, row) + gate * n + column;
-            const float *init = gate == 2 ? (p->bias_hn ? p->bias_hn + column : 0) : to;
-            const i64 next = gate == 2 ? n : GATES * n;
-            recur(s, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
-            for (i64 r = 0; r < rows; r++)
-                if (gate == 2) memcpy(to + r * next, sums + r * WIDTH, width * sizeof(float));
-                else if (s->gate_activation == SIGMOID)
-                    gates_pointwise(SIGMOID, width, sums + r * WIDTH, to + r * next);
-                else gates_pointwise(HARD_SIGMOID, width, sums + r * WIDTH, to + r * next);
-        }
+    for (i64 gate = 0; gate < 2 + p->reset_after; gate++) {
+        const i64 copy = s->z_h.num_gates > 1 ? gate : 0;
+        const float *h = s->z_h.data ? s->masked_h + copy * s->batch * n : h_before(s, t);
+        float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, GATES, t, row) + gate * n + column;
+        const float *init = gate == 2 ? (p->bias_hn ? p->bias_hn + column : 0) : to;
+        const i64 next = gate == 2 ? n : GATES * n;
+        recur(s, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
+        for (i64 r = 0; r < rows; r++)
+            if (gate == 2) memcpy(to + r * next, sums + r * WIDTH, width * sizeof(float));
+            else if (s->gate_activation == SIGMOID) gates_pointwise(SIGMOID, width, sums + r * WIDTH, to + r * next);
+            else gates_pointwise(HARD_SIGMOID, width, sums + r * WIDTH, to + r * next);
+    }
 }
 
 /* n and the new h from the candidate's input and its recurrent product, reset or not */
@@ -68,31 +66,40 @@ INLINE void gru_pointwise(const int kind, i64 width, const float *input, const f
     }
 }
 
+/* The candidate and h for the units of one panel of a tile of rows. */
+static void compute_h(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n, width = min_i64(WIDTH, n - column);
+    const float *previous = h_before(s, t);
+    float sums[ROWS * WIDTH];
+    if (!p->reset_after) recur(s, 2, rows, width, column, p->read + row * n, 0, 0, sums);
+    for (i64 r = 0; r < rows; r++) {
+        const i64 at = (row + r) * n + column;
+        float *gates = gates_at(s, GATES, t, row + r) + column;
+        if (p->reset_after) multiply(width, gates, h_n_at(p, t, row + r) + column, sums + r * WIDTH);
+        float *input = gates + 2 * n, *h = s->h + t * all + at;
+#define FORWARD(gate, candidate) \
+    gru_pointwise(candidate, width, input, sums + r * WIDTH, gates + n, previous + at, input, h)
+        WITH_ACTIVATIONS(SIGMOID, s->candidate_activation, FORWARD)
+    }
+}
+
 static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const gru *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, all = s->batch * n;
+    const i64 n = s->size;
     const float *previous = h_before(s, t);
-    float sums[ROWS * WIDTH];
-    if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, previous, s->masked_h, all);
-    compute_ru(p, t, row, rows);
+    if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, previous, s->masked_h, s->batch * n);
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++)
+            compute_ru(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
     for (i64 b = row; !p->reset_after && b < row + rows; b++) {
         multiply(n, gates_at(s, GATES, t, b), previous + b * n, p->read + b * n);
         if (s->z_h.data) multiply(n, p->read + b * n, candidate_mask(s, t, b), p->read + b * n);
     }
-    for (i64 column = 0; column < n; column += WIDTH) {
-        const i64 width = min_i64(WIDTH, n - column);
-        if (!p->reset_after) recur(s, 2, rows, width, column, p->read + row * n, 0, 0, sums);
-        for (i64 r = 0; r < rows; r++) {
-            const i64 at = (row + r) * n + column;
-            float *gates = gates_at(s, GATES, t, row + r) + column;
-            if (p->reset_after) multiply(width, gates, h_n_at(p, t, row + r) + column, sums + r * WIDTH);
-            float *input = gates + 2 * n, *h = s->h + t * all + at;
-#define FORWARD(gate, candidate) \
-    gru_pointwise(candidate, width, input, sums + r * WIDTH, gates + n, previous + at, input, h)
-            WITH_ACTIVATIONS(SIGMOID, s->candidate_activation, FORWARD)
-        }
-    }
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++)
+            compute_h(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
 }
 
 static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
@@ -158,8 +165,8 @@ static void weight_grads(const void *work, i64 thread) {
     const i64 n = s->size, next = GATES * n, rows = (end_of(s) - s->chunk_start) * s->batch;
     const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, n, 0};
     const operand reset = {&s->z_h, s->h, s->h0, s->gates, n, next};
-    for (i64 from = 0; from < rows; from += DEPTH) {
-        const i64 depth = min_i64(DEPTH, rows - from);
+    for (i64 from = 0; from < rows; from += s->depth) {
+        const i64 depth = min_i64(s->depth, rows - from);
         if (s->dw_ih) weight_grad(s, &x, 0, GATES, s->da, next, thread, from, depth, s->dw_ih);
         if (s->dw_hh) {
             weight_grad(s, &h, 0, 2, s->da, next, thread, from, depth, s->dw_hh);

@@ -7,7 +7,7 @@
 
 #include "tiles.h"
 
-enum { DEPTH = 512 }; /* so many rows at once go into the gradients of the weights */
+enum { DEPTH = 512 }; /* at most so many rows at once go into the gradients of the weights */
 
 /* Shapes are (steps, batch, units) unless told otherwise. */
 typedef struct {
@@ -25,6 +25,8 @@ typedef struct {
     float *da;                           /* (chunk, batch, gates, size): gradient of the gates' inputs */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
     float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
+    i64 depth, packed_columns;           /* so many rows at once go into the gradients of the weights, up to DEPTH */
+    float *packed_x;                     /* backward: (threads, depth, packed_columns), x or h in panels */
     i64 chunk_start;                     /* the first step of the current chunk */
 } layer;
 
@@ -72,39 +74,49 @@ static void project(const layer *s, int gates, i64 first, i64 last) {
         }
 }
 
-/* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over gates.
- * da has its first row, a row of it is `next` long; z is the mask of the first of these gates. */
-static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
-                       i64 rows, i64 units, const float *packed, float *to) {
+/* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
+ * gates, for one panel of columns. da has its first row, rows of it are `next` long; m is the first gate's mask. */
+static void input_grad_panel(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m,
+                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to) {
     const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
+    const i64 width = min_i64(WIDTH, units - column);
     float sums[ROWS * WIDTH];
-    for (i64 column = 0; column < units; column += WIDTH)
+    for (i64 k = 0; k < tiles(rows); k++)
         for (i64 copy = 0; copy < copies; copy++) {
-            const i64 width = min_i64(WIDTH, units - column);
+            const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
             const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
-            const matmul_args f = {da + copy * n, next, 1, depth, panel, WIDTH};
-            float *dst = to + row * units + column;
+            const matmul_args f = {da + at * next + copy * n, next, 1, depth, panel, WIDTH};
+            float *dst = to + (row + at) * units + column;
             if (!m) {
-                product(rows, width, f, dst, units, dst, units);
+                product(height, width, f, dst, units, dst, units);
                 continue;
             }
-            const float *factor = m + (copy * s->batch + row) * units + column;
-            product(rows, width, f, 0, 0, sums, WIDTH);
-            for (i64 r = 0; r < rows; r++)
+            const float *factor = m + (copy * s->batch + row + at) * units + column;
+            product(height, width, f, 0, 0, sums, WIDTH);
+            for (i64 r = 0; r < height; r++)
                 if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, factor + r * units, dst + r * units);
                 else add_product(width, sums + r * WIDTH, factor + r * units, dst + r * units);
         }
 }
 
-/* The gradient of x for some rows of all steps of the chunk. */
+static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
+                       i64 rows, i64 units, const float *packed, float *to) {
+    for (i64 column = 0; column < units; column += WIDTH)
+        input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to);
+}
+
+/* The gradient of x for some rows of all steps of the chunk; a panel of W serves all of them. */
 static void x_grad(const layer *s, int gates, i64 row, i64 rows) {
     const i64 units = s->inputs, step = s->batch * units;
-    for (i64 t = s->chunk_start; s->dx && t < end_of(s); t++) {
+    if (!s->dx) return;
+    for (i64 t = s->chunk_start; t < end_of(s); t++)
         memset(s->dx + t * step + row * units, 0, rows * units * sizeof(float));
-        const float *m = s->z_x.data ? s->z_x.data + t * s->z_x.step_stride : 0;
-        input_grad(s, gates, da_at(s, gates, t, row), gates * s->size, &s->z_x, m, row, rows, units, s->packed_ih,
-             s->dx + t * step);
-    }
+    for (i64 column = 0; column < units; column += WIDTH)
+        for (i64 t = s->chunk_start; t < end_of(s); t++) {
+            const float *m = s->z_x.data ? s->z_x.data + t * s->z_x.step_stride : 0;
+            input_grad_panel(s, gates, da_at(s, gates, t, row), gates * s->size, &s->z_x, m, row, rows, units, column,
+                             s->packed_ih, s->dx + t * step);
+        }
 }
 
 /* What a weight was multiplied with: x, or with `first` the h of the step before, which may have passed a gate. */
@@ -131,26 +143,28 @@ static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i
 }
 
 /* dw (count * size, units) + da^T (x o z) over some rows, for those units of every gate that the thread has.
- * The gates are `gate` and the next ones; da has the first of them in the first row of the chunk. */
+ * The gates are `gate` and the next ones; da has the first of them in the first row of the chunk. All panels of x are
+ * packed first and stay in the second-level cache; a tile of da^T, whose rows lie far apart, is copied. */
 static void weight_grad(const layer *s, const operand *p, int gate, int count, const float *da, i64 next, i64 thread,
                         i64 from, i64 depth, float *dw) {
     const i64 first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = p->units;
     const int is_first = end_of(s) == s->steps && from == 0; /* nothing was added before */
-    float panel[DEPTH * WIDTH], sums[ROWS * WIDTH];
-    for (i64 column = 0; column < units; column += WIDTH)
-        for (int g = 0; g < count; g++) {
-            const i64 width = min_i64(WIDTH, units - column);
-            if (g == 0 || (p->z->data && p->z->num_gates > 1)) load_panel(s, p, gate + g, column, from, depth, panel);
-            for (i64 k = 0; k < tiles(last - first); k++) {
-                const i64 j = first + tile_begin(last - first, k), rows = first + tile_begin(last - first, k + 1) - j;
-                const matmul_args f = {da + from * next + g * s->size + j, 1, next, depth, panel, WIDTH};
+    float part[DEPTH * ROWS], *packed = s->packed_x + thread * s->depth * s->packed_columns;
+    for (int g = 0; g < count; g++) {
+        for (i64 column = 0; (g == 0 || (p->z->data && p->z->num_gates > 1)) && column < units; column += WIDTH)
+            load_panel(s, p, gate + g, column, from, depth, packed + column * depth);
+        for (i64 k = 0; k < tiles(last - first); k++) {
+            const i64 j = first + tile_begin(last - first, k), rows = first + tile_begin(last - first, k + 1) - j;
+            const float *source = da + from * next + g * s->size + j;
+            for (i64 row = 0; row < depth; row++)
+                for (i64 r = 0; r < rows; r++) part[row * rows + r] = source[row * next + r];
+            for (i64 column = 0; column < units; column += WIDTH) {
                 float *to = dw + (g * s->size + j) * units + column;
-                product(rows, width, f, 0, 0, is_first ? to : sums, is_first ? units : WIDTH);
-                for (i64 r = 0; !is_first && r < rows; r++)
-                    if (width == WIDTH) add(WIDTH, sums + r * WIDTH, to + r * units);
-                    else add(width, sums + r * WIDTH, to + r * units);
+                const matmul_args f = {part, 1, rows, depth, packed + column * depth, WIDTH};
+                product(rows, min_i64(WIDTH, units - column), f, is_first ? 0 : to, units, to, units);
             }
         }
+    }
 }
 
 /* db += the sum of da (rows, columns) over some rows, for the thread's columns */
@@ -169,23 +183,17 @@ static void bias_grad(const layer *s, const float *da, i64 next, i64 columns, i6
 typedef void step(const void *p, i64 t, i64 row, i64 rows);
 typedef void work_fn(const void *p, i64 thread);
 
-/* The thread's rows through the chunk, tile by tile. */
+/* The thread's rows through the chunk, step by step: a panel of U serves all of them before the next one is read. */
 static void walk_forward(const layer *s, int gates, i64 thread, step *one) {
-    const i64 first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    project(s, gates, first, first + all);
-    for (i64 k = 0; k < tiles(all); k++) {
-        const i64 row = first + tile_begin(all, k), rows = first + tile_begin(all, k + 1) - row;
-        for (i64 t = s->chunk_start; t < end_of(s); t++) one(s, t, row, rows);
-    }
+    const i64 first = first_of(s, s->batch, thread), rows = first_of(s, s->batch, thread + 1) - first;
+    project(s, gates, first, first + rows);
+    for (i64 t = s->chunk_start; t < end_of(s); t++) one(s, t, first, rows);
 }
 
 static void walk_backward(const layer *s, int gates, i64 thread, step *one) {
-    const i64 first = first_of(s, s->batch, thread), all = first_of(s, s->batch, thread + 1) - first;
-    for (i64 k = 0; k < tiles(all); k++) {
-        const i64 row = first + tile_begin(all, k), rows = first + tile_begin(all, k + 1) - row;
-        for (i64 t = end_of(s) - 1; t >= s->chunk_start; t--) one(s, t, row, rows);
-        x_grad(s, gates, row, rows);
-    }
+    const i64 first = first_of(s, s->batch, thread), rows = first_of(s, s->batch, thread + 1) - first;
+    for (i64 t = end_of(s) - 1; t >= s->chunk_start; t--) one(s, t, first, rows);
+    x_grad(s, gates, first, rows);
 }
 
 /* All chunks, forward and backward. */

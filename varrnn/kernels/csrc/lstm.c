@@ -31,40 +31,48 @@ INLINE void lstm_pointwise(const int gate, const int candidate, const int has_ce
     }
 }
 
+/* The units of one panel of a tile of rows. */
+static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, const float *c_before) {
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n, width = min_i64(WIDTH, n - column);
+    float sums[GATES * ROWS * WIDTH];
+    for (i64 gate = 0; gate < GATES; gate++) {
+        const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
+        const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
+        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH};
+        const float *a = gates_at(s, GATES, t, row) + gate * n + column;
+        product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
+    }
+    for (i64 r = 0; r < rows; r++) {
+        const i64 at = (row + r) * n + column;
+        const float *src = sums + r * WIDTH, *previous = c_before + at;
+        float *a = gates_at(s, GATES, t, row + r) + column, *c = p->c + t * all + at, *h = s->h + t * all + at;
+        if (p->z_c.data) {
+            const float *z_c = mask_of(&p->z_c, t, 0, s->batch, row + r, n) + column;
+            const float *z_r = mask_of(&p->z_c, t, 1, s->batch, row + r, n) + column;
+#define MASKED(gate, candidate) lstm_pointwise(gate, candidate, 1, width, n, src, previous, z_c, z_r, a, c, h)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, MASKED)
+        } else if (width == WIDTH) {
+#define WHOLE(gate, candidate) lstm_pointwise(gate, candidate, 0, WIDTH, n, src, previous, 0, 0, a, c, h)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, WHOLE)
+        } else {
+#define PART(gate, candidate) lstm_pointwise(gate, candidate, 0, width, n, src, previous, 0, 0, a, c, h)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PART)
+        }
+    }
+}
+
 static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const lstm *p = cell;
     const layer *s = &p->all;
     const i64 n = s->size, all = s->batch * n;
-    const float *c_before = t ? p->c + (t - 1) * all : p->c0;
-    float sums[GATES * ROWS * WIDTH];
+    const float *previous = t ? p->c + (t - 1) * all : p->c0;
     if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, h_before(s, t), s->masked_h, all);
-    for (i64 column = 0; column < n; column += WIDTH) {
-        const i64 width = min_i64(WIDTH, n - column);
-        for (i64 gate = 0; gate < GATES; gate++) {
-            const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
-            const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
-            const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH};
-            const float *a = gates_at(s, GATES, t, row) + gate * n + column;
-            product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++) {
+            const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
+            forward_tile(p, t, row + at, height, column, previous);
         }
-        for (i64 r = 0; r < rows; r++) {
-            const i64 at = (row + r) * n + column;
-            const float *src = sums + r * WIDTH, *previous = c_before + at;
-            float *a = gates_at(s, GATES, t, row + r) + column, *c = p->c + t * all + at, *h = s->h + t * all + at;
-            if (p->z_c.data) {
-                const float *z_c = mask_of(&p->z_c, t, 0, s->batch, row + r, n) + column;
-                const float *z_r = mask_of(&p->z_c, t, 1, s->batch, row + r, n) + column;
-#define MASKED(gate, candidate) lstm_pointwise(gate, candidate, 1, width, n, src, previous, z_c, z_r, a, c, h)
-                WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, MASKED)
-            } else if (width == WIDTH) {
-#define WHOLE(gate, candidate) lstm_pointwise(gate, candidate, 0, WIDTH, n, src, previous, 0, 0, a, c, h)
-                WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, WHOLE)
-            } else {
-#define PART(gate, candidate) lstm_pointwise(gate, candidate, 0, width, n, src, previous, 0, 0, a, c, h)
-                WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PART)
-            }
-        }
-    }
 }
 
 static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
@@ -118,8 +126,8 @@ static void weight_grads(const void *p, i64 thread) {
     const layer *s = &((const lstm *)p)->all;
     const i64 next = GATES * s->size, rows = (end_of(s) - s->chunk_start) * s->batch;
     const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, s->size, 0};
-    for (i64 from = 0; from < rows; from += DEPTH) {
-        const i64 depth = min_i64(DEPTH, rows - from);
+    for (i64 from = 0; from < rows; from += s->depth) {
+        const i64 depth = min_i64(s->depth, rows - from);
         if (s->dw_ih) weight_grad(s, &x, 0, GATES, s->da, next, thread, from, depth, s->dw_ih);
         if (s->dw_hh) weight_grad(s, &h, 0, GATES, s->da, next, thread, from, depth, s->dw_hh);
         if (s->db) bias_grad(s, s->da, next, next, thread, from, depth, s->db);
