@@ -84,7 +84,7 @@ def test_a_request_that_cannot_be_met_is_refused(backend, options, reason):
 
 
 def test_unknown_backends():
-    with pytest.raises(ValueError, match="backend='fast'; choose one of auto, reference, torch, c, builtin"):
+    with pytest.raises(ValueError, match="backend='fast'; choose one of auto, reference, torch, c, fused, builtin"):
         VariationalGRU(I, H, backend="fast")
     layer = VariationalGRU(I, H)
     assert layer.backend == "auto" and "backend" not in repr(layer)
@@ -132,3 +132,30 @@ def test_samples_of_a_chunk_do_not_share_masks():
         passes = z.unflatten(axis, (5, B)).movedim(axis + 1, 0)
         assert torch.equal(passes, passes[:1].expand_as(passes))  # the same for the rows of a pass
         assert len(z.unflatten(axis, (5, B)).movedim(axis, 0).flatten(1).unique(dim=0)) == 5
+
+
+@pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
+@pytest.mark.parametrize(
+    ("name", "shape", "rates", "training", "wanted"),
+    [
+        ("lstm", (35, 20, 200), 0.0, True, "c"),
+        ("lstm", (35, 20, 200), 0.0, False, "builtin"),
+        ("lstm", (35, 20, 200), 0.3, False, "c"),
+        ("lstm", (10, 1, 64), 0.0, False, "c"),
+        ("lstm", (1, 1, 512), 0.0, True, "torch"),
+        ("lstm", (1, 32, 512), 0.3, False, "torch"),
+        ("lstm", (1, 256, 128), 0.3, True, "c"),
+        ("gru", (35, 20, 200), 0.0, False, "c"),
+        ("gru", (35, 20, 200), 0.3, True, "c"),
+        ("gru", (1, 1, 512), 0.0, False, "builtin"),
+        ("gru", (1, 2, 512), 0.3, True, "torch"),
+        ("gru", (1, 1, 512), 0.3, True, "builtin"),  # the mask of a single row folds
+    ],
+)
+def test_the_backend_that_measured_fastest_on_a_cpu(name, shape, rates, training, wanted):
+    """Steps, rows and units; with gradients and without."""
+    steps, rows, units = shape
+    layer = LAYERS[name](8, units, dropout=rates)
+    with record_backends() as used, torch.set_grad_enabled(training):
+        layer(torch.randn(steps, rows, 8))
+    assert used == [wanted]

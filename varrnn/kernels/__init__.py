@@ -13,6 +13,7 @@ All give the same numbers up to rounding; tests compare each with the reference.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, State, Weights, unroll
@@ -34,6 +35,9 @@ from varrnn.kernels import (
 from varrnn.kernels.matmul import has_onednn, prefer_onednn
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.uncompiled import uncompiled
+
+# Where the C code is not the fastest on a CPU (measured, see ``_builtin_is_faster``).
+FEW_STEPS, FEW_STEPS_MIN_UNITS, BUILTIN_MIN_ROWS = 2, 256, 64
 
 BACKENDS = ("auto", "reference", "torch", "c", "fused", "builtin")
 LSTM: dict[str, lstm.Backend] = {"torch": lstm_torch, "c": lstm_c, "fused": lstm_fused}
@@ -66,7 +70,10 @@ def choose_backend(
             raise ValueError(f"backend={requested!r}: {reason}; use backend='auto' or 'reference'")
         return requested
     own = next((name for name in ("c", "fused", "torch") if reasons[name] is None), "reference")
-    return "builtin" if reasons["builtin"] is None and _builtin_is_faster(x, w, own) else own
+    if own == "c" and _few_steps(x, w):
+        own = "torch"
+    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
+    return "builtin" if reasons["builtin"] is None and _builtin_is_faster(cell, x, w, own, training) else own
 
 
 def _no_kernel(cell: Cell, masks: Masks) -> str | None:
@@ -92,11 +99,28 @@ def _no_builtin(cell: Cell, x: Tensor, masks: Masks, packed: bool) -> str | None
     return builtin.unsupported(cell, x, masks)
 
 
-def _builtin_is_faster(x: Tensor, w: Weights, own: str) -> bool:
-    """Whether torch's own layer is faster than our ``own``: on a GPU always; on a CPU it is slower than our C code."""
+def _few_steps(x: Tensor, w: Weights) -> bool:
+    """Whether the C code would spend more time on packing the weights than plain products take for all steps."""
+    return x.shape[0] <= FEW_STEPS and w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
+
+
+def _builtin_is_faster(cell: Cell, x: Tensor, w: Weights, own: str, training: bool) -> bool:
+    """Whether torch's own layer is faster than our ``own`` backend: on a GPU always, on a CPU by what was measured.
+
+    One thread, Intel Xeon with AVX512, torch 2.13: without gradients oneDNN's LSTM is 1.05 to 1.3 times as fast as our
+    C code, which wins in training and for every GRU, except over one or two steps.
+    """
     if x.is_cuda or own == "reference":
         return True
-    return own == "torch" and has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
+    if own == "c":
+        return isinstance(cell, LSTMCell) and not training and has_onednn(w.w_hh) and _rows(x) >= BUILTIN_MIN_ROWS
+    if _few_steps(x, w):
+        return isinstance(cell, GRUCell)
+    return has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
+
+
+def _rows(x: Tensor) -> int:
+    return x.shape[0] * x.shape[1]
 
 
 def run_sequence(
