@@ -1,6 +1,6 @@
 """RNN, LSTM and GRU: one readable step each, and the one time loop over them.
 
-This is the reference that the fast kernels are tested against (``fast=False``). Cells never see ``None`` masks,
+This is the reference that the kernels are tested against (``backend="reference"``). Cells never see ``None`` masks,
 ``training`` or a probability: no dropout is the mask of ones. Gates keep torch's order and layout.
 
 Shapes: x (B, I), h and c (B, H), masks of one step (gate or 1, B or 1, unit or 1).

@@ -42,10 +42,12 @@ class DropoutRates:
         p_y: of dropping a unit of the last layer's output.
         per_step: True draws a new mask at every time step (Zaremba et al.), False one per sequence.
         per_gate: True draws a mask for every gate ("untied"), False one for all of them ("tied").
+        per_batch: True draws one mask for all sequences of a batch (as DropConnect on U does in AWD-LSTM), False one
+            for each: torch's own layers (cuDNN) can then run recurrent dropout. It concerns the layers and p_y.
 
     Example:
         >>> DropoutRates.variational(p_W=0.3, p_U=0.2, tied=False)
-        DropoutRates(p_E=0.0, p_W=0.3, p_U=0.2, p_c=0.0, p_y=0.0, per_step=False, per_gate=True)
+        DropoutRates(p_E=0.0, p_W=0.3, p_U=0.2, p_c=0.0, p_y=0.0, per_step=False, per_gate=True, per_batch=False)
     """
 
     _implied: ClassVar[tuple[str, ...]] = ()  # rates that a preset has set, and not the caller
@@ -56,6 +58,7 @@ class DropoutRates:
     p_y: float = 0.0
     per_step: bool = False
     per_gate: bool = False
+    per_batch: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -225,6 +228,11 @@ def unmark_edited(z: Tensor) -> Tensor:
     return z
 
 
+def is_read_mask(z_c: Tensor) -> bool:
+    """Whether z_c is still a mask that ``scale_cell`` made with "read": it drops units of c_t and the same of h_t."""
+    return hasattr(z_c, "varrnn_read") and z_c.varrnn_read == z_c._version
+
+
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
     if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
@@ -243,15 +251,16 @@ def sample(
     cell_scaling: str = "read",
     **where,
 ) -> Masks:
-    """Draw z_x, z_h and z_c of one layer: one draw per sequence, held over its steps unless ``per_step``."""
+    """Draw z_x, z_h and z_c of one layer: one draw per sequence (or batch), held over its steps unless ``per_step``."""
     if dropout.per_step and steps is None:
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
-    shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, batch_size)
+    rows = 1 if dropout.per_batch else batch_size
+    shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, rows)
     z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else ones(**where)
     z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else ones(**where)
     if not dropout.p_c:
         return Masks(z_x, z_h, ones(**where))
-    z_c = bernoulli((shape[0], 1, batch_size, hidden_size), dropout.p_c, generator, **where)
+    z_c = bernoulli((shape[0], 1, rows, hidden_size), dropout.p_c, generator, **where)
     return Masks(z_x, z_h, scale_cell(z_c, dropout.p_c, cell_scaling))
 
 
@@ -265,7 +274,10 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     if cell_scaling == "inverted":
         return torch.cat([z_c, torch.ones_like(z_c)], dim=1)
     kept = z_c * (1.0 - p_c)
-    return torch.cat([kept, z_c if cell_scaling == "read" else torch.ones_like(z_c)], dim=1)
+    scaled = torch.cat([kept, z_c if cell_scaling == "read" else torch.ones_like(z_c)], dim=1)
+    if cell_scaling == "read" and not scaled.is_inference() and not torch.compiler.is_compiling():
+        scaled.varrnn_read = scaled._version  # type: ignore[attr-defined]
+    return scaled
 
 
 def approximation(dropout: DropoutRates, cell_scaling: str = "read", **where) -> Masks:

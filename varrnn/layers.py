@@ -23,21 +23,19 @@ from varrnn.cells import (
     RNNCell,
     State,
     Weights,
-    unroll,
 )
 from varrnn.dropout import CELL_SCALINGS, DropoutRates, MaskedModule, Masks, Rates, as_rates
-from varrnn.kernels import KERNELS
+from varrnn.kernels import BACKENDS, run_sequence
 from varrnn.sequence_input import Sequences
-from varrnn.torch_modes import autocast_on, exporting, followed, uncompiled, without_autocast
+from varrnn.torch_modes import autocast_on, followed, without_autocast
 
-unroll_uncompiled = uncompiled(unroll)  # or torch.compile would copy the step once for every time step
 DEFAULTS = {
     "num_layers": 1,
     "bias": True,
     "batch_first": False,
     "dropout": DropoutRates.none(),
     "bidirectional": False,
-    "fast": True,
+    "backend": "auto",
     "cell_scaling": "read",
 }
 
@@ -50,6 +48,7 @@ class VariationalRNNBase(MaskedModule):
     """
 
     proj_size = 0  # torch's name for what these layers do not have
+    __jit_unused_properties__ = ("backend",)
     weight_hh_l0: Tensor
 
     def __init__(
@@ -62,7 +61,7 @@ class VariationalRNNBase(MaskedModule):
         batch_first: bool,
         dropout: Rates,
         bidirectional: bool,
-        fast: bool = True,
+        backend: str = "auto",
         cell_scaling: str = "read",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -70,10 +69,10 @@ class VariationalRNNBase(MaskedModule):
         super().__init__()
         self.cell, self.cell_scaling = cell, cell_scaling
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
-        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "fast": fast}
+        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         check_arguments(type(self).__name__, sizes, flags)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.bidirectional, self.fast = bias, batch_first, bidirectional, fast
+        self.bias, self.batch_first, self.bidirectional, self.backend = bias, batch_first, bidirectional, backend
         self._dropout = self._as_dropout(dropout)
         for index in range(num_layers * self.directions):
             for name, shape in zip(self._names(index), self._shapes(index)):
@@ -170,6 +169,17 @@ class VariationalRNNBase(MaskedModule):
         self._dropout = self._as_dropout(dropout)
 
     @property
+    def backend(self) -> str:
+        """The implementation to run (see ``varrnn.kernels``): "auto" chooses, a name forces it; may be set."""
+        return self._backend
+
+    @backend.setter
+    def backend(self, backend: str) -> None:
+        if backend not in BACKENDS:
+            raise ValueError(f"{type(self).__name__}: backend={backend!r}; choose one of {', '.join(BACKENDS)}")
+        self._backend = backend
+
+    @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
 
@@ -180,12 +190,7 @@ class VariationalRNNBase(MaskedModule):
 
     def _run(self, x: Tensor, state: State, index: int, masks: Masks, lengths: Tensor | None) -> State:
         weights = self._weights(index, x.dtype)
-        kernel = KERNELS.get(self.cell) if self.fast else None
-        if kernel is None or exporting() or any(z.requires_grad for z in masks):
-            ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
-            loop = unroll if exporting() else unroll_uncompiled
-            return loop(self.cell, x, state, weights, masks, ends)
-        return kernel(x, state, weights, masks, lengths is not None)
+        return run_sequence(self.cell, x, state, weights, masks, lengths, self.backend)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
@@ -281,13 +286,12 @@ class VariationalLSTM(VariationalRNNBase):
             ``proj_size`` must stay 0.
         dropout: a ``DropoutRates``, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike torch's, which
             acts between layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
-        fast: False runs the reference implementation, a loop over ``cells.LSTMCell`` (it also computes second
-            derivatives and batched gradients for the fast path, in the backward pass).
+        backend: "auto" chooses; "reference", "torch", "c", "fused" or "builtin" forces an implementation (see
+            ``varrnn.kernels``). The reference also computes second derivatives for the others.
         cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
             "inverted", which show why not.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the reference
-            implementation.
+        candidate_activation: "tanh", "sigmoid" or "relu".
 
     Shape:
         - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
@@ -318,7 +322,7 @@ class VariationalLSTM(VariationalRNNBase):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        fast: bool = True,
+        backend: str = "auto",
         cell_scaling: str = "read",
         gate_activation: str = "sigmoid",
         candidate_activation: str = "tanh",
@@ -328,7 +332,7 @@ class VariationalLSTM(VariationalRNNBase):
             raise ValueError(f"VariationalLSTM: proj_size={proj_size} is not supported; leave it at 0")
         cell = lstm_cell(cell_scaling, gate_activation, candidate_activation)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(cell, *sizes, fast=fast, cell_scaling=cell_scaling, device=device, dtype=dtype)
+        super().__init__(cell, *sizes, backend=backend, cell_scaling=cell_scaling, device=device, dtype=dtype)
 
 
 class VariationalGRU(VariationalRNNBase):
@@ -339,12 +343,11 @@ class VariationalGRU(VariationalRNNBase):
         dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
             torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
             recurrent state.
-        fast: False runs the reference implementation, a loop over ``cells.GRUCell`` (it also computes second
-            derivatives and batched gradients for the fast path, in the backward pass).
+        backend: "auto" chooses; "reference", "torch", "c", "fused" or "builtin" forces an implementation (see
+            ``varrnn.kernels``). The reference also computes second derivatives for the others.
         reset_after: False resets h before its product, as Cho et al. do, and not after it, as torch does.
         gate_activation: "sigmoid" or "hard_sigmoid".
-        candidate_activation: "tanh", "sigmoid" or "relu". Other activations than torch's run in the reference
-            implementation.
+        candidate_activation: "tanh", "sigmoid" or "relu".
 
     Shape:
         - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
@@ -374,7 +377,7 @@ class VariationalGRU(VariationalRNNBase):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        fast: bool = True,
+        backend: str = "auto",
         reset_after: bool = True,
         gate_activation: str = "sigmoid",
         candidate_activation: str = "tanh",
@@ -382,7 +385,7 @@ class VariationalGRU(VariationalRNNBase):
         """The arguments are those of the class."""
         cell = gru_cell(reset_after, gate_activation, candidate_activation)
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
+        super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
 
 
 class VariationalRNN(VariationalRNNBase):
@@ -394,7 +397,7 @@ class VariationalRNN(VariationalRNNBase):
         dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
             torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
             recurrent state.
-        fast: taken for the sake of the others; one product per step always runs in the reference implementation.
+        backend: "auto", "reference" or "builtin" (torch's own kernel, where h is not masked).
 
     Shape:
         - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
@@ -425,13 +428,13 @@ class VariationalRNN(VariationalRNNBase):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        fast: bool = True,
+        backend: str = "auto",
     ) -> None:
         """The arguments are those of the class."""
         cell = rnn_cell(nonlinearity)
         self.nonlinearity = nonlinearity
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(cell, *sizes, fast=fast, device=device, dtype=dtype)
+        super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
 
 
 def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -> None:

@@ -53,6 +53,11 @@ def reject_broadcast_masks(module: MaskedModule, args: tuple[Any, ...], kwargs: 
     rows: list[tuple[Tensor, int]] = []  # masks with their batch axes
     if isinstance(module, VariationalRNNBase):
         masks = kwargs.get("masks", args[2] if len(args) > 2 else None)
+        if masks is None and module.dropout.per_batch:
+            raise ValueError(
+                f"{type(module).__name__} draws one mask for the whole batch (per_batch=True), which all samples of a "
+                "chunk would share; use chunk=1, or per_batch=False"
+            )
         layers = (masks,) if isinstance(masks, Masks) else masks or ()
         rows = [(z, -2) for layer in layers for z in layer if z.shape[-1] > 1]  # one for all units drops none of them
     elif isinstance(module, WordEmbedding | SequenceDropout):

@@ -14,7 +14,7 @@ from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS
 T, B, I, H = 7, 4, 5, 6
 MASKS = VariationalLSTM(I, H).ones_masks()[0]
 LAYERS = {VariationalLSTM: nn.LSTM, VariationalGRU: nn.GRU, VariationalRNN: nn.RNN}
-PATHS = [(layer, fast) for layer in LAYERS for fast in (True, False)]
+PATHS = [(layer, backend) for layer in LAYERS for backend in ("auto", "reference")]
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
@@ -27,9 +27,9 @@ def flat(value) -> list[torch.Tensor]:
     return [tensor for part in value for tensor in flat(part)]
 
 
-def pair(ours, fast: bool = True, dtype: torch.dtype = torch.float64, **options):
+def pair(ours, backend: str = "auto", dtype: torch.dtype = torch.float64, **options):
     """Our layer without dropout and torch's with the same weights; state dicts load in both directions."""
-    left, right = ours(I, H, 2, fast=fast, dtype=dtype, **options), LAYERS[ours](I, H, 2, dtype=dtype, **options)
+    left, right = ours(I, H, 2, backend=backend, dtype=dtype, **options), LAYERS[ours](I, H, 2, dtype=dtype, **options)
     left.load_state_dict(right.state_dict())
     right.load_state_dict(left.state_dict())
     return left, right
@@ -54,9 +54,9 @@ def state(layer, *shape, dtype) -> object:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}, {"bias": False}], ids=str)
-@pytest.mark.parametrize(("ours", "fast"), PATHS)
-def test_equals_torch(ours, fast, options, dtype):
-    left, right = pair(ours, fast, dtype, **options)
+@pytest.mark.parametrize(("ours", "backend"), PATHS)
+def test_equals_torch(ours, backend, options, dtype):
+    left, right = pair(ours, backend, dtype, **options)
     shape = (B, T, I) if left.batch_first else (T, B, I)
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     compare(left, right, x, None, dtype)
@@ -65,19 +65,19 @@ def test_equals_torch(ours, fast, options, dtype):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("enforce_sorted", [False, True])
-@pytest.mark.parametrize(("ours", "fast"), PATHS)
-def test_packed_equals_torch(ours, fast, enforce_sorted, bidirectional):
-    left, right = pair(ours, fast, bidirectional=bidirectional)
+@pytest.mark.parametrize(("ours", "backend"), PATHS)
+def test_packed_equals_torch(ours, backend, enforce_sorted, bidirectional):
+    left, right = pair(ours, backend, bidirectional=bidirectional)
     lengths = torch.tensor([7, 5, 5, 1] if enforce_sorted else [2, 7, 1, 5])
     x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
     packed = pack_padded_sequence(x, lengths, enforce_sorted=enforce_sorted)
     compare(left, right, packed, state(left, 2 * left.directions, B, H, dtype=torch.float64), torch.float64)
 
 
-@pytest.mark.parametrize(("ours", "fast"), PATHS)
-def test_unbatched_equals_torch(ours, fast):
+@pytest.mark.parametrize(("ours", "backend"), PATHS)
+def test_unbatched_equals_torch(ours, backend):
     for options in ({}, {"batch_first": True, "bidirectional": True}):
-        left, right = pair(ours, fast, **options)
+        left, right = pair(ours, backend, **options)
         x = torch.randn(T, I, dtype=torch.float64, requires_grad=True)
         compare(left, right, x, None, torch.float64)
         compare(left, right, x, state(left, 2 * left.directions, H, dtype=torch.float64), torch.float64)
@@ -97,7 +97,7 @@ def test_call_by_name_and_lists_of_weights_as_in_torch(ours):
 
 def test_a_layer_shows_every_option_that_was_chosen():
     assert repr(VariationalLSTM(I, H)) == "VariationalLSTM(5, 6)"
-    chosen = {"num_layers": 2, "bias": False, "batch_first": True, "bidirectional": True, "fast": False}
+    chosen = {"num_layers": 2, "bias": False, "batch_first": True, "bidirectional": True, "backend": "reference"}
     shown = repr(VariationalLSTM(I, H, **chosen, dropout=0.5, cell_scaling="step", gate_activation="hard_sigmoid"))
     for name, value in {**chosen, "cell_scaling": "step", "gate_activation": "hard_sigmoid"}.items():
         assert f"{name}={value}" in shown
@@ -150,9 +150,9 @@ def row_of(z: torch.Tensor, row: int, length: int) -> torch.Tensor:
     return z if z.shape[0] == 1 else z[:length]
 
 
-@pytest.mark.parametrize(("ours", "fast"), PATHS)
-def test_life_of_a_mask(ours, fast):
-    layer = ours(I, H, 2, dropout=DropoutRates(p_W=0.3, p_U=0.3, per_gate=True), fast=fast)
+@pytest.mark.parametrize(("ours", "backend"), PATHS)
+def test_life_of_a_mask(ours, backend):
+    layer = ours(I, H, 2, dropout=DropoutRates(p_W=0.3, p_U=0.3, per_gate=True), backend=backend)
     x = torch.randn(T, B, I)
     assert not torch.equal(layer(x)[0], layer(x)[0])  # a fresh draw at each call
     masks = layer.sample_masks(B)
@@ -169,9 +169,9 @@ def test_life_of_a_mask(ours, fast):
     assert torch.equal(layer(x)[0], layer(x)[0])
 
 
-@pytest.mark.parametrize(("ours", "fast"), PATHS)
-def test_mc_without_dropout_equals_eval(ours, fast):
-    layer = ours(I, H, 2, fast=fast).eval()
+@pytest.mark.parametrize(("ours", "backend"), PATHS)
+def test_mc_without_dropout_equals_eval(ours, backend):
+    layer = ours(I, H, 2, backend=backend).eval()
     x = torch.randn(T, B, I)
     with mc_dropout(layer):
         mc = layer(x)[0]
@@ -179,9 +179,9 @@ def test_mc_without_dropout_equals_eval(ours, fast):
 
 
 @pytest.mark.parametrize("variant", ["tied", "untied", "moon"])
-@pytest.mark.parametrize("fast", [True, False])
-def test_a_text_in_windows_under_one_mask_equals_the_whole_text(fast, variant):
-    layer = VariationalLSTM(I, H, 2, dropout=VARIANTS[variant], fast=fast, dtype=torch.float64)
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_text_in_windows_under_one_mask_equals_the_whole_text(backend, variant):
+    layer = VariationalLSTM(I, H, 2, dropout=VARIANTS[variant], backend=backend, dtype=torch.float64)
     x = torch.randn(T, B, I, dtype=torch.float64)
     masks = layer.sample_masks(B)
     whole, last = layer(x, masks=masks)
@@ -191,11 +191,11 @@ def test_a_text_in_windows_under_one_mask_equals_the_whole_text(fast, variant):
     torch.testing.assert_close(hx, last)
 
 
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize(("ours", "gates"), [(VariationalLSTM, 4), (VariationalGRU, 3), (VariationalRNN, 1)])
-def test_a_dropped_unit_gets_exactly_zero_gradient_through_its_connection(ours, gates, fast):
+def test_a_dropped_unit_gets_exactly_zero_gradient_through_its_connection(ours, gates, backend):
     """A dropped input row of one gate: no gradient in that column of W or U, and none into the input."""
-    layer = ours(I, H, dropout=DropoutRates(p_W=0.5, p_U=0.5, per_gate=True), fast=fast)
+    layer = ours(I, H, dropout=DropoutRates(p_W=0.5, p_U=0.5, per_gate=True), backend=backend)
     masks = layer.sample_masks(1)
     x = torch.randn(T, 1, I, requires_grad=True)
     layer(x, torch.randn(1, 1, H) if layer.cell.states == 1 else (torch.randn(1, 1, H),) * 2, masks)[0].sum().backward()
@@ -208,10 +208,10 @@ def test_a_dropped_unit_gets_exactly_zero_gradient_through_its_connection(ours, 
     assert (x.grad[:, 0, everywhere] == 0).all()
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_masks_reach_the_backward_pass(fast):
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_masks_reach_the_backward_pass(backend):
     """The gradient of x is scaled by the mask, as autograd has it: not the gradient of the unmasked network."""
-    layer = VariationalLSTM(I, H, fast=fast, dtype=torch.float64)
+    layer = VariationalLSTM(I, H, backend=backend, dtype=torch.float64)
     masks = layer.ones_masks()[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0, dtype=torch.float64))
     x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
     (through_mask,) = torch.autograd.grad(layer(x, masks=masks)[0].sum(), x)

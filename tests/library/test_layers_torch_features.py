@@ -10,7 +10,8 @@ from conftest import VARIANTS
 from torch import nn
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
-from varrnn.kernels import native
+from varrnn import dropout as rules
+from varrnn.kernels import c_library
 
 T, B, I, H = 7, 4, 5, 6
 LAYERS = [VariationalLSTM, VariationalGRU, VariationalRNN]
@@ -65,16 +66,16 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
 
 
 @every_layer
-@pytest.mark.parametrize("fast", [True, False])
-def test_parameters_of_another_size_are_refused(make, fast):
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_parameters_of_another_size_are_refused(make, backend):
     """Grown or pruned by hand: the C code would read whatever lies behind the state."""
-    layer, larger = make(I, H, fast=fast), make(I, 8 * H)
+    layer, larger = make(I, H, backend=backend), make(I, 8 * H)
     for name, parameter in larger.named_parameters():
         setattr(layer, name, nn.Parameter(parameter.detach().clone()))
     with pytest.raises(ValueError, match=r"weight_ih_l0 has shape .* expected"):
         layer(torch.randn(T, B, I))
     for name, parameter in make(I, H).named_parameters():
-        layer = make(I, H, fast=fast)
+        layer = make(I, H, backend=backend)
         setattr(layer, name, nn.Parameter(parameter.detach()[:-1].clone()))
         with pytest.raises(ValueError, match=rf"{name} has shape .* expected"):
             layer(torch.randn(T, B, I))
@@ -125,7 +126,7 @@ def test_autocast(make):
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
     """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
-    monkeypatch.setattr(native, "usable", lambda *_: False)
+    monkeypatch.setattr(c_library, "unsupported", lambda *_: "off")
     layer = make(I, H, dropout=DropoutRates.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)
 
@@ -178,7 +179,9 @@ def test_frozen_weights_and_inputs_without_gradient(make):
 
 @every_layer
 def test_second_derivatives_in_stacks_of_both_directions(make):
-    slow, fast = (make(I, H, 2, bidirectional=True, fast=fast, dtype=torch.float64) for fast in (False, True))
+    slow, fast = (
+        make(I, H, 2, bidirectional=True, backend=name, dtype=torch.float64) for name in ("reference", "auto")
+    )
     fast.load_state_dict(slow.state_dict())
     fast.dropout = RATES
     masks, found = fast.sample_masks(B), []
@@ -192,10 +195,10 @@ def test_second_derivatives_in_stacks_of_both_directions(make):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("options", [{}, {"fast": False}, {"nonlinearity": "relu"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"backend": "reference"}, {"nonlinearity": "relu"}], ids=str)
 def test_compiling_does_not_depend_on_the_number_of_steps(options):
     """The loop over time is not copied into the graph once per step: as many operations for 40 steps as for 5."""
-    make = VariationalLSTM if "fast" in options else VariationalRNN
+    make = VariationalLSTM if "backend" in options else VariationalRNN
     sizes = []
     for steps in (5, 40):
         torch.compiler.reset()
@@ -245,10 +248,10 @@ def test_inside_a_compiled_model(make):
 
 
 @pytest.mark.parametrize(("make", "variant"), EVERY)
-@pytest.mark.parametrize("fast", [True, False])
-def test_meta_device(make, variant, fast):
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_meta_device(make, variant, backend):
     """A tensor made on the wrong device, or a value read from the device, fails here as it would hurt on a GPU."""
-    layer = make(I, H, dropout=VARIANTS[variant], bidirectional=True, fast=fast, device="meta")
+    layer = make(I, H, dropout=VARIANTS[variant], bidirectional=True, backend=backend, device="meta")
     x = torch.randn(3, B, I, device="meta", requires_grad=True)
     for masks in (None, layer.sample_masks(B, 3)):
         out, _ = layer(x, masks=masks)
@@ -276,6 +279,11 @@ def test_a_model_trains():
     assert losses[-1] < 0.5 * losses[0]
 
 
+def to_cuda(z):
+    """A mask on the GPU; a mask of ones stays marked, so that the unmasked branch is compared too."""
+    return rules.ones(device="cuda", dtype=z.dtype) if rules.is_ones(z) else z.cuda()
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize(("make", "variant"), EVERY)
 def test_cuda_equals_cpu_without_synchronising(make, variant):
@@ -285,7 +293,7 @@ def test_cuda_equals_cpu_without_synchronising(make, variant):
     out = layer(x, masks=masks)[0]
     expected = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
     twin, x = copy.deepcopy(layer).cuda(), x.cuda()
-    masks = tuple(type(m)(*(z.cuda() for z in m)) for m in masks)
+    masks = tuple(type(m)(*(to_cuda(z) for z in m)) for m in masks)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -313,5 +321,7 @@ def test_cuda_fast_path_is_faster_than_the_reference():
         torch.cuda.synchronize()
         return start.elapsed_time(stop)
 
-    fast, slow = (VariationalLSTM(650, 650, 2, dropout=RATES, device="cuda", fast=fast) for fast in (True, False))
+    fast, slow = (
+        VariationalLSTM(650, 650, 2, dropout=RATES, device="cuda", backend=backend) for backend in ("auto", "reference")
+    )
     assert seconds(fast) < seconds(slow)

@@ -69,7 +69,9 @@ def test_it_works_in_an_empty_environment(wheel, tmp_path):
 def test_public_names_are_imported_on_first_use():
     names = [name for name in varrnn.__all__ if name != "__version__"]
     assert all(getattr(varrnn, name) is not None for name in names) and set(varrnn.__all__) <= set(dir(varrnn))
-    assert varrnn.DropoutRates is varrnn.dropout.DropoutRates and varrnn.layers.VariationalLSTM is varrnn.VariationalLSTM
+    assert (
+        varrnn.DropoutRates is varrnn.dropout.DropoutRates and varrnn.layers.VariationalLSTM is varrnn.VariationalLSTM
+    )
     with pytest.raises(AttributeError, match="module 'varrnn' has no attribute 'Droput'"):
         _ = varrnn.Droput
     with pytest.raises(ImportError):

@@ -1,4 +1,4 @@
-"""Whoever follows torch's operations gets the readable loop: the same numbers from the fast path as from fast=False."""
+"""Traces, transforms and dispatch modes get the reference: the same numbers as from backend="reference"."""
 
 import io
 from functools import partial
@@ -23,7 +23,7 @@ DTYPES = [torch.float32, torch.float64]  # the kernels in C, and in torch's oper
 
 
 def twins(cell: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, nn.Module, Tensor]:
-    fast, slow = (CELLS[cell](3, 4, fast=fast, dtype=dtype).eval() for fast in (True, False))
+    fast, slow = (CELLS[cell](3, 4, backend=backend, dtype=dtype).eval() for backend in ("auto", "reference"))
     slow.load_state_dict(fast.state_dict())
     return fast, slow, torch.randn(3, 2, 3, dtype=dtype)
 

@@ -1,12 +1,14 @@
 """Windows, loss and perplexities of the language-model task, on a small text and on the real one."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers.runs import CPU, small
 
+from varrnn import dropout as rules
 from varrnn import rng
 from varrnn.config import compose
 from varrnn.tasks import base, evaluate
@@ -110,17 +112,66 @@ def test_a_training_step_on_the_meta_device_makes_no_tensor_elsewhere_and_waits_
 @pytest.mark.cuda
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_training_step_on_a_gpu_equals_the_cpu_and_never_synchronises(variant):
-    task, made = small(f"model={variant}", "model.p_E=0", "model.p_W=0", "model.p_U=0", "model.p_c=0", "model.p_y=0")
-    there, _ = small(device=torch.device("cuda"))
-    results = []
+    """With the rates of the variant: both devices get the masks that the CPU drew."""
+    task, made = small(f"model={variant}")
+    gpu = torch.device("cuda")
+    there, _ = small(f"model={variant}", device=gpu)
+    results, drawn = [], {}
     for where in (task, there):
         model = where.model(made).train()
+        model.sample_masks = partial(masks_of_the_cpu, type(model).sample_masks, model, drawn, where.train.device)
         trainer = Trainer(where, model, made, None, None, where.train.device)
-        torch.cuda.set_sync_debug_mode("error" if where is there else "default")
-        step, norm = trainer.training_step(1, 0, None, 1.0, None)
-        torch.cuda.set_sync_debug_mode("default")
+        try:
+            torch.cuda.set_sync_debug_mode("error" if where is there else "default")
+            step, norm = trainer.training_step(1, 0, None, 1.0, draws())
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
         results.append((step.loss_for_log.item(), norm.item()))
     assert results[0] == pytest.approx(results[1], rel=1e-4)
+
+
+def masks_of_the_cpu(sample, model, drawn, device, words, generator=None):
+    """What the CPU draws at the first call, kept for the call on a GPU; masks of ones stay marked as such."""
+
+    def moved(z):
+        return rules.ones(device=device, dtype=z.dtype) if rules.is_ones(z) else z.to(device, non_blocking=True)
+
+    if "masks" not in drawn:
+        drawn["masks"] = sample(model, words, generator)
+    masks = drawn["masks"]
+    layers = tuple(type(one)(*(moved(z) for z in one)) for one in masks.layers)
+    return masks._replace(words=moved(masks.words), layers=layers, output=moved(masks.output))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_updates_on_a_gpu_repeat_to_the_bit(variant):
+    """What exact resuming needs: the same parameters, masks and windows give the same bits."""
+    gpu = torch.device("cuda")
+    task, made = small(f"model={variant}", device=gpu)
+    found = []
+    for _ in range(2):
+        model = task.model(made).train()
+        trainer, state = Trainer(task, model, made, None, None, gpu), None
+        for update in range(3):
+            generator = rng.make_generator(gpu, rng.MASKS, 1, 1, update)
+            step, _ = trainer.training_step(1, update, state, 1.0, generator)
+            state = step.state
+        found.append([parameter.detach().cpu() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*found))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_masks_that_are_moved_give_the_same_step(variant):
+    """The tools of the GPU tests above, between two CPU models."""
+    task, made = small(f"model={variant}")
+    results, drawn = [], {}
+    for _ in range(2):
+        model = task.model(made).train()
+        model.sample_masks = partial(masks_of_the_cpu, type(model).sample_masks, model, drawn, CPU)
+        step, norm = Trainer(task, model, made, None, None, CPU).training_step(1, 0, None, 1.0, draws())
+        results.append((step.loss_for_log.item(), norm.item()))
+    assert results[0] == results[1] and "masks" in drawn
 
 
 @pytest.mark.parametrize(

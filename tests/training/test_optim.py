@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from varrnn.config import compose
+from varrnn.training import optim
 from varrnn.training.optim import SGD, learning_rate
 
 
@@ -57,3 +58,21 @@ def test_the_norm_runs_over_all_parameters_together():
         one.grad = torch.ones(1).double()
     assert SGD(many, 1.0, 0.0).step(1.0).item() == pytest.approx(2.0)
     assert all(one.item() == pytest.approx(-0.5) for one in many)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_one_pass_or_two_give_the_same_step(missing, monkeypatch):
+    """What a GPU runs; torch's fused SGD is private, and exists on the CPU too."""
+    monkeypatch.setattr(optim, "FUSED_DEVICES", ("cpu",))
+    called = []
+    if missing:
+        monkeypatch.delattr(torch, "_fused_sgd_")
+    else:
+        real = torch._fused_sgd_
+        monkeypatch.setattr(torch, "_fused_sgd_", lambda *a, **b: called.append(1) or real(*a, **b))
+    values = [torch.randn(3, 4), torch.randn(5)]
+    gradients = [torch.randn(3, 4), torch.randn(5)]
+    wanted = [v - 0.3 * g for v, g in zip(values, gradients)]
+    optim.subtract_scaled(values, gradients, torch.tensor(0.3))
+    torch.testing.assert_close(values, wanted)
+    assert bool(called) != missing

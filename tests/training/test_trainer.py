@@ -117,7 +117,7 @@ def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tm
         training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     resumed = training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'stopped'}"]))
     for name in ("test_ppl", "test_ppl_mc"):
-        assert resumed["metrics"][name] == pytest.approx(whole["metrics"][name], rel=1e-4)
+        assert resumed["metrics"][name] == whole["metrics"][name]
     assert whole["metrics"]["mc_samples"] == 30 and whole["hardware"]["gpu"]
 
 

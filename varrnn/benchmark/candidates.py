@@ -7,9 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from varrnn.config import compose
 from varrnn.dropout import DropoutRates, bernoulli, ones
-from varrnn.kernels.products import GateGradient, Recurrence, chunks, linear, project
+from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, input_projection, linear
+from varrnn.tasks import sentiment_model
 from varrnn.tasks.model import ModelMasks, SequenceModel
+from varrnn.training import optim
 from varrnn.training.optim import SGD
 
 Step = Callable[[], object]
@@ -113,15 +116,15 @@ class Products:
         batch = self.shape.batch
         for _ in range(self.shape.layers):
             sums: list[Tensor | None] = [None, None]
-            for start, stop in chunks(self.x.unflatten(0, (-1, batch))):
+            for start, stop in chunks(self.x.unflatten(0, (-1, batch)), 4 * self.shape.units):
                 rows = slice(start * batch, stop * batch)
-                a = project(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
+                a = input_projection(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
                 for t in range(stop - start):
-                    self.forth.add(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
+                    self.forth.forward(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
                 for t in range(start, stop):
-                    self.back.back(self.d[t * batch : (t + 1) * batch], 0)
+                    self.back.backward(self.d[t * batch : (t + 1) * batch], 0)
                 gradient = GateGradient(self.d[rows], 4)
-                sums = [gradient.of_weight(self.x[rows], total) for total in sums]
+                sums = [gradient.weight_grad(self.x[rows], total) for total in sums]
                 linear(self.d[rows], self.w_ih.t())
         linear(self.read, self.out)
         linear(self.d_out, self.out.t())
@@ -175,7 +178,34 @@ def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
         **{name: ours(shape, dropout) for name, dropout in variants(shape).items()},
     }
     steps = {name: training_step(model, shape, device) for name, model in models.items()}
-    return {"limit": Products(shape, device), **steps}
+    return {"limit": Products(shape, device), **steps, **protocol_candidates(shape, device)}
+
+
+def protocol_step(protocol: str, cell: str, shape: Shape, device: torch.device) -> Step:
+    """A step of a sentiment run as its config has it: activations, masks, penalty and Adam of a protocol."""
+    sizes = (f"size.units={shape.units}", f"size.layers={shape.layers}")
+    made = compose.compose(
+        ["experiment=cornell", "model=variational_untied", f"protocol={protocol}", f"cell={cell}", *sizes]
+    )
+    model = sentiment_model.build(made, shape.words).to(device).train()
+    optimizer = optim.build(made, model)
+    words = torch.randint(0, shape.words, (shape.steps, shape.batch), device=device)
+    ratings = torch.randn(shape.batch, device=device)
+
+    def step() -> None:
+        predicted, _ = model(words, masks=model.sample_masks(words))
+        (predicted[:, 0] - ratings).square().mean().backward()
+        optimizer.step(1e-3)
+
+    return step
+
+
+def protocol_candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
+    """The sentiment runs of both protocols, LSTM and GRU; no other task has steps that depend on the protocol."""
+    if not shape.last_only:
+        return {}
+    pairs = [(protocol, cell) for protocol in ("paper", "authors_code") for cell in ("lstm", "gru")]
+    return {f"{protocol}_{cell}": protocol_step(protocol, cell, shape, device) for protocol, cell in pairs}
 
 
 def mc_candidates(shape: Shape, device: torch.device, rows: int) -> dict[str, tuple[Step, int]]:
@@ -218,7 +248,8 @@ def saved_mb(model: nn.Module, shape: Shape) -> float:
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    x = torch.randn(shape.steps, shape.batch, shape.units, requires_grad=True)
+    device = next(layers.parameters()).device
+    x = torch.randn(shape.steps, shape.batch, shape.units, device=device, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layers(x)
     return sum(size for pointer, size in kept.items() if pointer not in own) / 2**20

@@ -16,6 +16,10 @@ LABELS = {
     "moon": "ours, Moon et al.",
     "variational_tied": "ours, variational tied",
     "variational_untied": "ours, variational untied",
+    "paper_lstm": "protocol=paper, LSTM",
+    "authors_code_lstm": "protocol=authors_code, LSTM",
+    "paper_gru": "protocol=paper, GRU",
+    "authors_code_gru": "protocol=authors_code, GRU",
 }
 
 

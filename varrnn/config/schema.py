@@ -26,7 +26,7 @@ def option(default, help_text: str):
 
 @dataclass
 class ModelConfig:
-    """A variant is data: five probabilities of DROPPING and two sharing rules (paper, section 4)."""
+    """A variant is data: five probabilities of DROPPING and three sharing rules (paper, section 4)."""
 
     name: str = option("", "the variant's name: that of its file in configs/model")
     p_E: float = option(0.0, "probability of dropping a word type (embedding dropout)")
@@ -36,6 +36,9 @@ class ModelConfig:
     p_y: float = option(0.0, "probability of dropping an input of the output layer")
     per_step: bool = option(False, "draw new masks at every time step (naive dropout) instead of one per sequence")
     per_gate: bool = option(False, "an independent mask for each gate (untied weights) instead of one for all (tied)")
+    per_batch: bool = option(
+        False, "one mask for all sequences of a batch instead of one for each: torch's own kernels (cuDNN) can run it"
+    )
     cell_scaling: str = option("read", "where Moon's mask is scaled: read (sane), step or inverted (to see why)")
     word_tokens: bool = option(False, "drop word tokens instead of word types: what the authors' code really did")
 
@@ -167,6 +170,7 @@ class RunConfig:
     protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
     device: str = option("auto", "auto, cpu, cuda or cuda:1; auto takes a GPU where there is one")
+    precision: str = option("highest", "of products on a GPU: highest (float32), or high (TF32, from Ampere on)")
     threads: int = option(0, "CPU threads; 0 leaves the choice to torch")
     progress: bool = option(True, "show progress bars when the output is a terminal")
     runs_root: str = option("runs", "folder that holds all runs")
@@ -179,7 +183,7 @@ TASKS = {"language_model": LanguageModelConfig, "sentiment": SentimentConfig}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 EPOCHS_KEY = "optim.epochs"
 NON_IDENTITY_KEYS = (
-    *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
+    *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch

@@ -1,8 +1,8 @@
 """The log-probability of the target words, log softmax(x W^T + b) at one word of each row: what a language model costs.
 
 Ten thousand words make the output layer as expensive as all recurrent layers together, in training and even more so
-in MC evaluation. The C code (c/softmax.c) writes the logits once in training and never in evaluation; elsewhere torch's
-product and cross entropy are used one after the other.
+in MC evaluation. The C code (csrc/softmax.c) writes the logits once in training and never in evaluation; otherwise
+torch's product and cross entropy are used one after the other.
 """
 
 import ctypes
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from varrnn.kernels import native
-from varrnn.kernels.layer_native import numbers, pointers
+from varrnn.kernels import c_library
+from varrnn.kernels.c_call import int_fields, ptr_fields
 from varrnn.torch_modes import check_gradients, uncompiled
 
 
@@ -20,8 +20,8 @@ from varrnn.torch_modes import check_gradients, uncompiled
 def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """x (n, H), weight (V, H), bias (V), targets (n) -> log p (n)."""
     check(x, weight, bias, targets)
-    if not (native.usable(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
-        return -F.cross_entropy(F.linear(x, weight, bias), targets, reduction="none", ignore_index=NO_WORD)
+    if not (c_library.supports(x, weight, bias) and targets.device == x.device and targets.dtype == torch.int64):
+        return -F.cross_entropy(F.linear(x, weight, bias), targets, reduction="none", ignore_index=IGNORE_NONE)
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(weight)):
         raise IndexError(
             f"targets from {int(targets.min())} to {int(targets.max())}; the words are 0 to {len(weight) - 1}"
@@ -29,28 +29,30 @@ def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, tar
     inputs = (x, weight, bias)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
         return TargetLogProbabilities.apply(*inputs, targets)
-    return forward(*inputs, targets, keep=False)[0]
+    return run_forward(*inputs, targets, save_logits=False)[0]
 
 
-NO_WORD = torch.iinfo(torch.int64).min  # no target is left out: torch's usual -100 is a mistake here
+IGNORE_NONE = torch.iinfo(torch.int64).min  # no target is left out: torch's usual -100 is a mistake here
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> None:
     """C reads as far as it is told, so shapes are looked at first."""
     fits = x.dim() == weight.dim() == 2 and x.shape[1] == weight.shape[1] and targets.shape == x.shape[:1]
     if not fits or (bias is not None and bias.shape != weight.shape[:1]):
-        given = {"x": x, "weight": weight, "bias": bias, "targets": targets}
-        shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in given.items() if t is not None)
+        inputs = {"x": x, "weight": weight, "bias": bias, "targets": targets}
+        shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in inputs.items() if t is not None)
         raise ValueError(f"{shapes}: expected x (n, H), weight (V, H), bias (V), targets (n)")
 
 
 class Arguments(ctypes.Structure):
-    """``softmax`` of c/softmax.c."""
+    """``softmax`` of csrc/softmax.c."""
 
     _fields_ = (
-        *numbers("rows", "size", "words", "threads", "kept"),
-        *pointers("x", "weight", "bias", "targets", "packed", "logits", "norm", "out", "d_out", "d", "dx", "dw", "db"),
-        *numbers("block", "now"),
+        *int_fields("rows", "size", "words", "threads", "save_logits"),
+        *ptr_fields(
+            "x", "weight", "bias", "targets", "packed", "logits", "logsumexp", "out", "d_out", "d", "dx", "dw", "db"
+        ),
+        *int_fields("block", "block_start"),
     )
 
 
@@ -59,53 +61,64 @@ class TargetLogProbabilities(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, targets):  # type: ignore[no-untyped-def]
-        out, logits, norm = forward(x, weight, bias, targets, keep=True)
-        ctx.save_for_backward(x, weight, targets, logits, norm)
+        out, logits, logsumexp = run_forward(x, weight, bias, targets, save_logits=True)
+        ctx.save_for_backward(x, weight, targets, logits, logsumexp)
         return out
 
     @staticmethod
     def backward(ctx, d_out):  # type: ignore[no-untyped-def]
         check_gradients("cross_entropy", d_out)
-        x, weight, targets, logits, norm = ctx.saved_tensors
-        code, (rows, size) = native.library(), x.shape
-        assert code is not None
-        shares = native.threads(rows, len(weight))
-        block = -(-rows // max(1, -(-rows // code.rows_of_a_sum())))
-        dx = x.new_zeros(shares, rows, size) if ctx.needs_input_grad[0] else None  # a sum for each thread
+        x, weight, targets, logits, logsumexp = ctx.saved_tensors
+        lib, (rows, size) = c_library.get_library(), x.shape
+        assert lib is not None
+        num_threads = c_library.threads(rows, len(weight))
+        block = -(-rows // max(1, -(-rows // lib.sum_block_size())))
+        dx = x.new_zeros(num_threads, rows, size) if ctx.needs_input_grad[0] else None  # a sum for each thread
         dw = (x.new_empty if rows else x.new_zeros)(weight.shape) if ctx.needs_input_grad[1] else None
         db = x.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
-        given = {"x": x, "weight": weight, "targets": targets, "logits": logits, "norm": norm}
-        room = {
-            "d": x.new_empty(shares, block, code.slice_of_words()),
-            "packed": x.new_empty(block, native.padded(size)),
+        inputs = {"x": x, "weight": weight, "targets": targets, "logits": logits, "logsumexp": logsumexp}
+        scratch = {
+            "d": x.new_empty(num_threads, block, lib.word_slice_size()),
+            "packed": x.new_empty(block, c_library.padded_columns(size)),
         }
         wanted = {"d_out": d_out, "dx": dx, "dw": dw, "db": db}
-        run("softmax_backward", x, weight, {**given, **room, **wanted}, block)
-        return None if dx is None else dx.sum(0) if shares > 1 else dx[0], dw, db, None
+        run("softmax_backward", x, weight, {**inputs, **scratch, **wanted}, block)
+        return None if dx is None else dx.sum(0) if num_threads > 1 else dx[0], dw, db, None
 
 
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, keep: bool
+def run_forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, save_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """log p, the logits and their norm; without ``keep`` the logits are lost."""
-    code = native.library()
-    assert code is not None
+    """log p, the logits and their logsumexp; without ``save_logits`` the logits are lost."""
+    lib = c_library.get_library()
+    assert lib is not None
     rows, size = x.shape
-    piece = native.threads(rows, len(weight)) * code.piece_of_logits()
-    logits = x.new_empty(rows, len(weight)) if keep else x.new_empty(piece)
-    packed = x.new_empty(size * native.padded(len(weight)))
-    out, norm = x.new_empty(rows), x.new_empty(rows)
-    made = {"packed": packed, "logits": logits, "norm": norm, "out": out}
-    run("softmax_forward", x, weight, {"x": x, "weight": weight, "bias": bias, "targets": targets, **made}, keep=keep)
-    return out, logits, norm
+    piece = c_library.threads(rows, len(weight)) * lib.logits_piece_size()
+    logits = x.new_empty(rows, len(weight)) if save_logits else x.new_empty(piece)
+    packed = x.new_empty(size * c_library.padded_columns(len(weight)))
+    out, logsumexp = x.new_empty(rows), x.new_empty(rows)
+    made = {"packed": packed, "logits": logits, "logsumexp": logsumexp, "out": out}
+    run(
+        "softmax_forward",
+        x,
+        weight,
+        {"x": x, "weight": weight, "bias": bias, "targets": targets, **made},
+        save_logits=save_logits,
+    )
+    return out, logits, logsumexp
 
 
 def run(
-    function: str, x: Tensor, weight: Tensor, tensors: dict[str, Tensor | None], block: int = 1, keep: bool = True
+    function: str,
+    x: Tensor,
+    weight: Tensor,
+    tensors: dict[str, Tensor | None],
+    block: int = 1,
+    save_logits: bool = True,
 ) -> None:
     """Call the C code; what it reads is made one piece of memory, and lives until it is done."""
-    arguments = Arguments(*x.shape, len(weight), native.threads(len(x), len(weight)), keep, block=block)
-    held = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
-    for name, tensor in held.items():
+    arguments = Arguments(*x.shape, len(weight), c_library.threads(len(x), len(weight)), save_logits, block=block)
+    keepalive = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
+    for name, tensor in keepalive.items():
         setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    getattr(native.library(), function)(ctypes.byref(arguments))
+    getattr(c_library.get_library(), function)(ctypes.byref(arguments))

@@ -23,7 +23,7 @@ ProgressFn = Callable[[int], None]  # told how many words are done
 def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> DropoutRates:
     """The rates and sharing rules of a variant as the layers take them."""
     rates = {name: getattr(chosen, name) for name in schema.DROP_RATES}
-    return DropoutRates(**rates, per_step=chosen.per_step, per_gate=per_gate)
+    return DropoutRates(**rates, per_step=chosen.per_step, per_gate=per_gate, per_batch=chosen.per_batch)
 
 
 def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sequence[str]], chosen: str) -> None:

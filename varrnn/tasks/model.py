@@ -110,8 +110,15 @@ class SequenceModel(MaskedModule):
     def _output_mask(self, steps: int, batch: int, generator: torch.Generator | None) -> Tensor:
         if not self.dropout.p_y:
             return self._one()
-        shape = (steps if self.dropout.per_step else 1, batch, self.output.in_features)
+        rows = 1 if self.dropout.per_batch else batch
+        shape = (steps if self.dropout.per_step else 1, rows, self.output.in_features)
         return bernoulli(shape, self.dropout.p_y, generator, **like(self.output.weight))
+
+
+def repeat_rows(masks: ModelMasks, rows: int) -> ModelMasks:
+    """Masks that a whole batch shares (``per_batch``), repeated for each of its rows; marked masks of ones stay."""
+    layers = tuple(Masks(*(z if is_ones(z) else z.expand(-1, -1, rows, -1) for z in one)) for one in masks.layers)
+    return masks._replace(layers=layers, output=masks.output.expand(-1, rows, -1))
 
 
 def concat_masks(parts: Sequence[ModelMasks]) -> ModelMasks:

@@ -10,7 +10,7 @@ from varrnn.config import schema
 from varrnn.dropout import DropoutRates, Masks
 from varrnn.layers import VariationalRNNBase
 from varrnn.tasks.base import build_dropout
-from varrnn.tasks.model import ModelMasks, SequenceModel
+from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks, repeat_rows
 
 
 class SentimentModel(SequenceModel):
@@ -41,7 +41,11 @@ class SentimentModel(SequenceModel):
 
     def sample_mc_masks(self, words: Tensor, samples: int, generator: torch.Generator | None = None) -> ModelMasks:
         """The masks of several passes over words (T, n), as the rows of one batch, pass by pass."""
-        masks = super().sample_masks(words.repeat(1, samples), generator)
+        if self.dropout.per_batch:  # one draw per pass
+            passes = [super(SentimentModel, self).sample_masks(words, generator) for _ in range(samples)]
+            masks = concat_masks([repeat_rows(one, words.shape[1]) for one in passes])
+        else:
+            masks = super().sample_masks(words.repeat(1, samples), generator)
         if self.shared_words and self.dropout.p_E:
             masks = masks._replace(words=self._shared_word_mask(words, samples, generator))
         return self._scale(masks)

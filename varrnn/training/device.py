@@ -13,7 +13,31 @@ def choose_device(config: RunConfig) -> torch.device:
     """As the config says, with its number of CPU threads; `auto` takes the GPU where there is one."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    return parse_device(config.device)
+    device = parse_device(config.device)
+    set_precision(config.precision, device)
+    return device
+
+
+PRECISIONS = ("highest", "high")
+
+
+def set_precision(name: str, device: torch.device) -> None:
+    """The precision of float32 products on a GPU, for cuBLAS and cuDNN alike: torch's defaults differ between the two.
+
+    A CPU computes in float32 whatever is asked for.
+    """
+    if name not in PRECISIONS:
+        raise UserError(f"precision={name}: allowed are {', '.join(PRECISIONS)}")
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "high"
+
+
+def precision(device: torch.device) -> str | None:
+    """What ``set_precision`` has set; None on a CPU, and "mixed" where only one of the two libraries takes TF32."""
+    if device.type != "cuda":
+        return None
+    chosen = {torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32}
+    return "mixed" if len(chosen) > 1 else "high" if chosen.pop() else "highest"
 
 
 def parse_device(name: str) -> torch.device:

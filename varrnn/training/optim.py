@@ -17,6 +17,20 @@ def learning_rate(optim: schema.OptimConfig, epoch: int) -> float:
     return optim.lr * optim.decay ** -max(0, epoch - (optim.max_epoch + 1))
 
 
+FUSED_DEVICES = ("cuda",)
+
+
+def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Tensor) -> None:
+    """parameter -= scale * gradient, with a scale that is still on its device: in one pass where torch can."""
+    fused = getattr(torch, "_fused_sgd_", None)  # private
+    if fused is not None and scale.device.type in FUSED_DEVICES:
+        off = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0}
+        fused(parameters, gradients, [], lr=scale, **off, nesterov=False, maximize=False, is_first_step=False)
+    else:
+        torch._foreach_mul_(gradients, scale)
+        torch._foreach_sub_(parameters, gradients)
+
+
 class SGD:
     """Plain SGD with one global norm over all parameters, and weight decay on its own after the step.
 
@@ -40,8 +54,7 @@ class SGD:
         if scale.device.type == "cpu":
             torch._foreach_sub_(moved, gradients, alpha=float(scale))
         else:  # a number would have to come from the device first
-            torch._foreach_mul_(gradients, scale)
-            torch._foreach_sub_(moved, gradients)
+            subtract_scaled(moved, gradients, scale)
         if self.weight_decay:
             torch._foreach_mul_(self.parameters, 1.0 - self.weight_decay)
         for parameter in self.parameters:

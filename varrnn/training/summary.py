@@ -17,10 +17,11 @@ import torch
 from varrnn.config.schema import EPOCHS_KEY, RunConfig, flatten
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 from varrnn.records import schema as record_schema
 from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.training import checkpoint
+from varrnn.training.device import precision
 from varrnn.version import SCHEMA, __version__
 
 
@@ -179,18 +180,19 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
     moved = {"earlier": list(earlier)} if earlier else {}
     processor = {"cpu": cpu_model(), "instructions": torch.backends.cpu.get_cpu_capability()}
-    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **moved}
+    products = {"precision": precision(device)} if gpu else {}
+    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **products, **moved}
 
 
 def kernels(device: torch.device) -> str:
     """Who computes: the C code, or torch's operations."""
-    return "C" if device.type == "cpu" and native.library() is not None else "torch"
+    return "C" if device.type == "cpu" and c_library.get_library() is not None else "torch"
 
 
 def environment(device: torch.device) -> str:
     """What exact repetition depends on: rounding (processor, threads, kernels) and masks (the kind of device)."""
     if device.type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(device)}"
+        return f"cuda, {torch.cuda.get_device_name(device)}, precision {precision(device)}"
     processor = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
     return f"{device.type}, {processor}, {torch.get_num_threads()} threads, kernels in {kernels(device)}"
 

@@ -13,21 +13,21 @@ void use_threads(void *start, void *number, void *all) {
 }
 
 typedef struct {
-    void (*task)(const void *, word);
-    const void *of;
-    word shares;
-} job;
+    void (*work_fn)(const void *, i64);
+    const void *p;
+    i64 num_shares;
+} work_item;
 
 /* There may be fewer threads than were asked for (OMP_THREAD_LIMIT, OMP_DYNAMIC): then one takes several shares. */
 static void one_thread(void *work) {
-    const job *all = work;
-    for (word k = thread_number(); k < all->shares; k += number_of_threads()) all->task(all->of, k);
+    const work_item *all = work;
+    for (i64 k = thread_number(); k < all->num_shares; k += number_of_threads()) all->work_fn(all->p, k);
 }
 
-void in_threads(void (*task)(const void *, word), const void *of, word shares) {
-    job work = {task, of, shares};
-    if (shares > 1) start_threads(one_thread, &work, (unsigned)shares, 0);
-    else task(of, 0);
+void in_threads(void (*work_fn)(const void *, i64), const void *p, i64 num_shares) {
+    work_item work = {work_fn, p, num_shares};
+    if (num_shares > 1) start_threads(one_thread, &work, (unsigned)num_shares, 0);
+    else work_fn(p, 0);
 }
 
-word width_of_a_tile(void) { return WIDTH; }
+i64 tile_width(void) { return WIDTH; }

@@ -13,18 +13,18 @@ from torch import Tensor
 from varrnn.dropout import is_ones
 
 # Steps are handled in chunks of about this many rows: large enough for a good matrix product, small enough to stay in
-# the cache between the product and the pointwise work. A GPU has no such cache and pays for every chunk.
-ROWS, GPU_ROWS = 1024, 4096
+# the cache between the product and the pointwise work. A GPU pays for every chunk and is limited by memory alone.
+CHUNK_ROWS, GPU_CHUNK_NUMBERS = 1024, 2**25
 
 # oneDNN's products pay off from about this many units on, packing U for them from these many steps and rows on.
-LARGE, PACK_STEPS, PACK_ROWS = 400, 8, 3
+ONEDNN_MIN_UNITS, PACK_MIN_STEPS, PACK_MIN_ROWS = 400, 8, 3
 
 _ONEDNN = torch.backends.mkldnn.is_available() and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
 
 
-def onednn(x: Tensor) -> bool:
+def has_onednn(x: Tensor) -> bool:
     """Whether oneDNN multiplies x: measured 10 to 40 % faster than torch's default product on AMD, packed or not."""
     fits = x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
     return bool(_ONEDNN and fits and torch.backends.mkldnn.enabled)
@@ -32,29 +32,33 @@ def onednn(x: Tensor) -> bool:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b for rows x (n, I); W may be packed."""
-    if onednn(x):
+    if has_onednn(x):
         return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
     return torch.nn.functional.linear(x, weight, bias)
 
 
-def large(x: Tensor) -> bool:
+def prefer_onednn(x: Tensor) -> bool:
     """Whether oneDNN is worth its copies for products with x (..., units); below, plain products are faster."""
-    return onednn(x) and x.shape[-1] >= LARGE
+    return has_onednn(x) and x.shape[-1] >= ONEDNN_MIN_UNITS
 
 
-def chunks(x: Tensor) -> list[tuple[int, int]]:
-    """Cut the time axis of x (T, B, ...) into pieces of about ROWS rows, on a GPU GPU_ROWS."""
+def chunks(x: Tensor, width: int) -> list[tuple[int, int]]:
+    """Cut the time axis of x (T, B, ...) into parts of about CHUNK_ROWS rows; on a GPU by the memory of their gates.
+
+    ``width`` is the number of all gates' units.
+    """
     steps, batch_size = x.shape[:2]
-    size = max(1, (GPU_ROWS if x.is_cuda else ROWS) // max(1, batch_size))
+    rows = max(1, GPU_CHUNK_NUMBERS // width) if x.is_cuda else CHUNK_ROWS
+    size = max(1, rows // max(1, batch_size))
     return [(start, min(start + size, steps)) for start in range(0, steps, size)]
 
 
-def over(z: Tensor, start: int, stop: int) -> Tensor:
+def mask_steps(z: Tensor, start: int, stop: int) -> Tensor:
     """The part of a mask (time, gate, batch, unit) that belongs to some steps."""
     return z if z.shape[0] == 1 else z[start:stop]
 
 
-def operand(x: Tensor, z: Tensor) -> Tensor:
+def masked_input(x: Tensor, z: Tensor) -> Tensor:
     """x o z for x (k, B, I): rows (k*B, I) when tied, (G, k*B, I) when the mask has a gate axis."""
     steps, batch, size = x.shape
     if is_ones(z):
@@ -65,12 +69,12 @@ def operand(x: Tensor, z: Tensor) -> Tensor:
     return torch.mul(x, z.transpose(0, 1), out=out).view(z.shape[1], steps * batch, size)
 
 
-def by_gate(rows: Tensor, gates: int) -> Tensor:
+def gate_view(rows: Tensor, gates: int) -> Tensor:
     """Rows (n, G*H) seen as (G, n, H), a view."""
     return rows.view(rows.shape[0], gates, rows.shape[1] // gates).transpose(0, 1)
 
 
-def for_both(db: Tensor | None, b_ih: bool, b_hh: bool) -> tuple[Tensor | None, Tensor | None]:
+def bias_grads(db: Tensor | None, b_ih: bool, b_hh: bool) -> tuple[Tensor | None, Tensor | None]:
     """The gradient of two biases that are added, for those that need it; in memory of its own for each."""
     return db if b_ih else None, (db.clone() if b_ih and db is not None else db) if b_hh else None
 
@@ -83,21 +87,21 @@ def masked_sum(parts: Sequence[Tensor], masks: Sequence[Tensor], out: Tensor) ->
     return out
 
 
-def project(x: Tensor, weight: Tensor, bias: Tensor | None, gates: int, out: Tensor) -> Tensor:
+def input_projection(x: Tensor, weight: Tensor, bias: Tensor | None, gates: int, out: Tensor) -> Tensor:
     """x W^T + b as rows (n, G*H) of an operand x, tied (n, I) or untied (G, n, I); in ``out``, or made by oneDNN."""
     if x.dim() == 2:
-        if large(weight):
+        if prefer_onednn(weight):
             return linear(x, weight, bias)
         return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
     w = weight.view(gates, -1, weight.shape[1])
-    if large(weight):
+    if prefer_onednn(weight):
         biases = [None] * gates if bias is None else bias.view(gates, -1).unbind(0)
-        for gate, *parts in zip(by_gate(out, gates), x, w, biases):
+        for gate, *parts in zip(gate_view(out, gates), x, w, biases):
             gate.copy_(linear(*parts))
     elif bias is None:
-        torch.bmm(x, w.transpose(1, 2), out=by_gate(out, gates))
+        torch.bmm(x, w.transpose(1, 2), out=gate_view(out, gates))
     else:
-        torch.baddbmm(bias.view(gates, 1, -1), x, w.transpose(1, 2), out=by_gate(out, gates))
+        torch.baddbmm(bias.view(gates, 1, -1), x, w.transpose(1, 2), out=gate_view(out, gates))
     return out
 
 
@@ -110,24 +114,29 @@ class GateGradient:
     @cached_property
     def copy(self) -> Tensor:
         """With the gate axis in front, (G, n, H): oneDNN is up to a thousand times slower on some strided operands."""
-        return by_gate(self.rows, self.gates).contiguous()
+        return gate_view(self.rows, self.gates).contiguous()
 
-    def of_input(self, weight: Tensor, z: Tensor, out: Tensor) -> None:
+    def input_grad(self, weight: Tensor, z: Tensor, out: Tensor) -> None:
         """Write the gradient of x into ``out`` (k, B, I): back through the product, then through the mask."""
         if z.shape[1] == 1:
             back = linear(self.rows, weight.t()).view_as(out)
             out.copy_(back) if is_ones(z) else torch.mul(back, z[:, 0], out=out)
             return
         w = weight.view(self.gates, -1, weight.shape[1])
-        if large(weight):
+        if prefer_onednn(weight):
             parts = [linear(*pair) for pair in zip(self.copy, w.transpose(1, 2))]
         else:
-            parts = [torch.mm(*pair) for pair in zip(by_gate(self.rows, self.gates), w)]
+            parts = [torch.mm(*pair) for pair in zip(gate_view(self.rows, self.gates), w)]
         masked_sum([part.view_as(out) for part in parts], z.unbind(1), out)
 
-    def of_weight(self, x: Tensor, total: Tensor | None) -> Tensor:
-        """Add x^T d for an operand x: (I, G*H), or (G, I, H) untied and small. See ``as_weight``."""
-        if large(x):
+    def weight_grad(self, x: Tensor, total: Tensor | None) -> Tensor:
+        """Add x^T d for a masked input x, in the layout that is fastest to compute. See ``to_weight_layout``."""
+        if weight_layout(x):
+            if x.dim() == 2:
+                return torch.mm(self.rows.t(), x) if total is None else total.addmm_(self.rows.t(), x)
+            d = gate_view(self.rows, self.gates).transpose(1, 2)
+            return torch.bmm(d, x) if total is None else total.baddbmm_(d, x)
+        if prefer_onednn(x):
             if x.dim() == 2:
                 now = linear(self.rows.t(), x.t()).t()
             else:
@@ -135,12 +144,19 @@ class GateGradient:
             return now if total is None else total.add_(now)
         if x.dim() == 2:
             return linear(x.t(), self.rows.t()) if total is None else total.addmm_(x.t(), self.rows)
-        d = by_gate(self.rows, self.gates)
+        d = gate_view(self.rows, self.gates)
         return torch.bmm(x.transpose(1, 2), d) if total is None else total.baddbmm_(x.transpose(1, 2), d)
 
 
-def as_weight(total: Tensor | None) -> Tensor | None:
-    """The sum of ``GateGradient.of_weight`` in the layout of the weight, (G*H, I)."""
+def weight_layout(x: Tensor) -> bool:
+    """Whether a weight's gradient is computed as (G*H, I) at once; on a CPU its transpose is faster, (I, G*H)."""
+    return x.device.type != "cpu"
+
+
+def to_weight_layout(total: Tensor | None) -> Tensor | None:
+    """The sum of ``GateGradient.weight_grad`` in the layout of the weight, (G*H, I)."""
+    if total is not None and weight_layout(total):
+        return total.flatten(0, 1) if total.dim() == 3 else total
     if total is None or total.dim() == 2:
         return None if total is None else total.t().contiguous()
     return total.transpose(1, 2).flatten(0, 1)
@@ -157,42 +173,42 @@ class Recurrence:
         self.transposed = self.weight.transpose(-2, -1)
         self.packed: list[Tensor] = []
         self.buffer: Tensor | None = None
-        if large(w_hh) and steps >= PACK_STEPS and rows >= PACK_ROWS:
+        if prefer_onednn(w_hh) and steps >= PACK_MIN_STEPS and rows >= PACK_MIN_ROWS:
             parts = [w_hh] if self.tied else self.weight.unbind(0)
             pack = torch.ops.mkldnn._reorder_linear_weight
             self.packed = [pack(part.t() if backwards else part, None) for part in parts]
 
-    def at(self, t: int) -> Tensor:
+    def mask_at(self, t: int) -> Tensor:
         return self.masks[t if len(self.masks) > 1 else 0]
 
-    def masked(self, h: Tensor, t: int) -> Tensor:
+    def apply_mask(self, h: Tensor, t: int) -> Tensor:
         """h o z_h, (B, H) or (G, B, H), in the same memory at every step."""
         if self.buffer is None:
             self.buffer = h.new_empty(h.shape if self.tied else (self.gates, *h.shape))
-        return torch.mul(h, self.at(t), out=self.buffer)
+        return torch.mul(h, self.mask_at(t), out=self.buffer)
 
-    def add(self, a: Tensor, h: Tensor, t: int) -> Tensor:
+    def forward(self, a: Tensor, h: Tensor, t: int) -> Tensor:
         """a + (h o z_h) U for a (B, G*H); a itself may be overwritten."""
-        masked = h if self.plain else self.masked(h, t)
+        masked = h if self.plain else self.apply_mask(h, t)
         if self.packed and self.tied:
             return torch.ops.mkldnn._linear_pointwise.binary(masked, a, self.packed[0], None, "add")
         if self.tied:
             return a.addmm_(masked, self.transposed)
-        gates = by_gate(a, self.gates)
+        gates = gate_view(a, self.gates)
         if not self.packed:
             gates.baddbmm_(masked, self.transposed)
         for gate, one, weight in zip(gates, masked, self.packed):
             gate.add_(linear(one, weight))
         return a
 
-    def back(self, d: Tensor, t: int) -> Tensor:
+    def backward(self, d: Tensor, t: int) -> Tensor:
         """The gradient of h from the gradient d (B, G*H) of step t's product."""
         if self.tied:
             dh = linear(d, self.packed[0]) if self.packed else torch.mm(d, self.weight)
-            return dh if self.plain else dh.mul_(self.at(t))
-        gates = by_gate(d, self.gates)
+            return dh if self.plain else dh.mul_(self.mask_at(t))
+        gates = gate_view(d, self.gates)
         if self.packed:
             parts = [linear(part, weight) for part, weight in zip(gates, self.packed)]
         else:
             parts = list(torch.bmm(gates, self.weight).unbind(0))
-        return masked_sum(parts, self.at(t).unbind(0), parts[0])
+        return masked_sum(parts, self.mask_at(t).unbind(0), parts[0])

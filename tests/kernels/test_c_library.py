@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 
-needs_c = pytest.mark.skipif(native.library() is None, reason=native.status()[1])
-look = native.status.__wrapped__  # without its memory
+needs_c = pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
+look = c_library.load_status.__wrapped__  # without its memory
 
 
 def test_compiled_once(tmp_path: Path) -> None:
@@ -20,10 +20,10 @@ def test_compiled_once(tmp_path: Path) -> None:
         '#!/bin/sh\necho compiled >> "$0.log"\nwhile [ "$1" != -o ]; do shift; done; echo made > "$2"\n'
     )
     compiler.chmod(0o755)
-    first = native.build_with([str(compiler)], tmp_path)
-    assert native.build_with([str(compiler)], tmp_path) == first
+    first = c_library.build_with([str(compiler)], tmp_path)
+    assert c_library.build_with([str(compiler)], tmp_path) == first
     assert (tmp_path / "cc.log").read_text() == "compiled\n"
-    other = native.build_with([str(compiler)], tmp_path, ("-O1",))
+    other = c_library.build_with([str(compiler)], tmp_path, ("-O1",))
     assert other != first
 
 
@@ -31,7 +31,7 @@ def test_compiled_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"VARRNN_NATIVE": "0"}, "VARRNN_NATIVE=0"),
+        ({"VARRNN_C_KERNELS": "0"}, "VARRNN_C_KERNELS=0"),
         ({"CC": "no-such-compiler -m64"}, "no C compiler"),
         ({"CC": "false"}, "failed"),
         ({"CC": "'cc"}, "quotation"),
@@ -40,8 +40,9 @@ def test_compiled_once(tmp_path: Path) -> None:
 def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> None:
     """Everything works as before, and the reason can be asked for."""
     program = (
-        "import torch; from varrnn import VariationalLSTM; from varrnn.kernels import native;"
-        "VariationalLSTM(3, 3, dropout=0.5)(torch.randn(2, 2, 3))[0].sum().backward(); print(native.status()[1])"
+        "import torch; from varrnn import DropoutRates, VariationalLSTM; from varrnn.kernels import c_library;"
+        "VariationalLSTM(3, 3, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))(torch.randn(2, 2, 3))[0].sum().backward();"
+        "print(c_library.load_status()[1])"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | environment
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
@@ -55,28 +56,28 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
     ("name", "error"),
     [
         ("cache", OSError(28, "No space left on device")),
-        ("processor", RuntimeError("anything")),
-        ("thread_pool", AttributeError("no such symbol")),
-        ("thread_pool", native.NotAvailable("no threads")),
+        ("cpu_signature", RuntimeError("anything")),
+        ("torch_openmp", AttributeError("no such symbol")),
+        ("torch_openmp", c_library.Unavailable("no threads")),
     ],
 )
 def test_whatever_goes_wrong_torch_does_the_work(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(native, name, fail)
+    monkeypatch.setattr(c_library, name, fail)
     assert look() == (None, f"torch operations: {error}")
 
 
 def test_sources_that_were_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "SOURCES", tmp_path / "missing")
+    monkeypatch.setattr(c_library, "SOURCES", tmp_path / "missing")
     assert look()[0] is None
 
 
 @needs_c
 def test_a_damaged_file_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    file = native.build()
+    file = c_library.build()
     file.write_bytes(b"")
     assert look()[1] == f"C code: {file}" and file.stat().st_size > 1000
 
@@ -84,13 +85,13 @@ def test_a_damaged_file_is_built_again(tmp_path: Path, monkeypatch: pytest.Monke
 @needs_c
 def test_missing_threads_do_not_cost_the_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    file = native.build()
+    file = c_library.build()
     before = file.stat().st_mtime_ns
 
     def missing() -> None:
         raise OSError("libtorch_cpu.so: cannot open shared object file")
 
-    monkeypatch.setattr(native, "thread_pool", missing)
+    monkeypatch.setattr(c_library, "torch_openmp", missing)
     assert look()[1].startswith("torch operations: libtorch_cpu.so") and file.stat().st_mtime_ns == before
 
 
@@ -99,7 +100,7 @@ def test_the_threads_are_those_of_torch() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(before + 3)
-        assert native.thread_pool().omp_get_max_threads() == before + 3
+        assert c_library.torch_openmp().omp_get_max_threads() == before + 3
     finally:
         torch.set_num_threads(before)
 
@@ -107,10 +108,10 @@ def test_the_threads_are_those_of_torch() -> None:
 def test_a_folder_for_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies in the folder is run: one that others can write is not used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = native.cache()
+    folder = c_library.cache()
     assert folder == tmp_path / "varrnn" and folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    other = native.cache()
+    other = c_library.cache()
     assert other.is_dir() and other != folder and other.stat().st_mode & 0o777 == 0o700
 
 
@@ -123,12 +124,12 @@ def test_a_home_folder_that_cannot_be_written(home: str, tmp_path: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file") if home == "a file" else "")
     if home == "none":
         monkeypatch.setattr(Path, "home", unknown)
-    assert native.cache().is_dir()
+    assert c_library.cache().is_dir()
 
 
 @pytest.mark.slow
 def test_the_folder_of_a_process_is_removed(tmp_path: Path) -> None:
-    program = "from varrnn.kernels import native; print(native.cache())"
+    program = "from varrnn.kernels import c_library; print(c_library.cache())"
     environment = os.environ | {"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith(str(tmp_path)) and not list(tmp_path.iterdir())

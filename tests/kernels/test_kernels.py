@@ -1,62 +1,46 @@
 """The fast path equals the reference: outputs, states and every gradient, for every cell, variant and precision."""
 
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
 from conftest import VARIANTS
-from torch import Tensor
+from helpers.layers import B, H, I, T, assert_equal, problem, results
 
 from varrnn import VariationalGRU, VariationalLSTM
 from varrnn.dropout import Masks
-from varrnn.kernels import native, products
+from varrnn.kernels import c_library, matmul, record_backends
 
-T, B, I, H = 9, 3, 5, 7
 CELLS = {
     "lstm": VariationalLSTM,
     "gru": VariationalGRU,
-    "gru_before": lambda *sizes, **options: VariationalGRU(*sizes, reset_after=False, **options),
+    "gru_before": partial(VariationalGRU, reset_after=False),
+    "lstm_hard": partial(VariationalLSTM, gate_activation="hard_sigmoid"),
+    "lstm_relu": partial(VariationalLSTM, candidate_activation="relu"),
+    "gru_authors": partial(
+        VariationalGRU, reset_after=False, gate_activation="hard_sigmoid", candidate_activation="sigmoid"
+    ),
+    "gru_hard_relu": partial(VariationalGRU, gate_activation="hard_sigmoid", candidate_activation="relu"),
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
-PAIRS = [(c, v) for c in CELLS for v in VARIANTS if c == "lstm" or not VARIANTS[v].p_c]
+PAIRS = [(c, v) for c in CELLS for v in VARIANTS if c.startswith("lstm") or not VARIANTS[v].p_c]
 
 
 def twins(cell: str, variant: str, dtype: torch.dtype = torch.float64, **options):
     """The same layer on the fast path and on the reference path."""
     fast = CELLS[cell](I, H, 2, dropout=VARIANTS[variant], dtype=dtype, **options)
-    slow = CELLS[cell](I, H, 2, dropout=VARIANTS[variant], dtype=dtype, fast=False, **options)
+    slow = CELLS[cell](I, H, 2, dropout=VARIANTS[variant], dtype=dtype, backend="reference", **options)
     slow.load_state_dict(fast.state_dict())
     return fast, slow
-
-
-def problem(layer, dtype: torch.dtype = torch.float64, batch_size: int = B) -> tuple[Tensor, tuple[Tensor, ...]]:
-    x = torch.randn(T, batch_size, I, dtype=dtype)
-    count = layer.num_layers * layer.directions
-    return x, tuple(torch.randn(count, batch_size, H, dtype=dtype) for _ in range(layer.cell.states))
-
-
-def results(layer, x: Tensor, state: tuple[Tensor, ...], masks) -> list[Tensor]:
-    """Outputs, final states, and the gradients of x, h0, c0 and all weights of a loss that uses all of them."""
-    x, state = x.clone().requires_grad_(), tuple(h.clone().requires_grad_() for h in state)
-    out, final = layer(x, state if len(state) > 1 else state[0], masks=masks)
-    final = final if isinstance(final, tuple) else (final,)
-    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-    loss = (out * weight).sum() + sum((h * h).sum() for h in final)
-    return [out, *final, *torch.autograd.grad(loss, [x, *state, *layer.parameters()])]
-
-
-def assert_equal(left: list[Tensor], right: list[Tensor], tolerance: float) -> None:
-    assert len(left) == len(right)
-    for a, b in zip(left, right):
-        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("rows", "pack"), [(1024, 400), (6, 400), (6, 1)], ids=["one_chunk", "many_chunks", "packed"])
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
-    monkeypatch.setattr(products, "ROWS", rows)
-    monkeypatch.setattr(products, "LARGE", pack)
+    monkeypatch.setattr(matmul, "CHUNK_ROWS", rows)
+    monkeypatch.setattr(matmul, "ONEDNN_MIN_UNITS", pack)
     fast, slow = twins(cell, variant, dtype)
     masks = fast.sample_masks(B, T)
     x, state = problem(fast, dtype)
@@ -69,6 +53,25 @@ def test_fast_equals_reference_in_both_directions_without_bias(cell, variant):
     masks = fast.sample_masks(B, T)
     x, state = problem(fast)
     assert_equal(results(fast, x, state, masks), results(slow, x, state, masks), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("cell", [name for name in CELLS if "hard" in name or "authors" in name])
+def test_clipped_gates(cell, dtype):
+    """With large weights hard sigmoids are 0, 1 and between; a clipped gate passes no gradient."""
+    fast, slow = twins(cell, "untied", dtype)
+    with torch.no_grad():
+        for layer in (fast, slow):
+            for parameter in layer.parameters():
+                parameter.mul_(10)
+    masks = fast.sample_masks(B, T)
+    x, state = problem(fast, dtype)
+    with record_backends() as used:
+        found = results(fast, x, state, masks)
+    assert set(used) <= {"torch", "c"}
+    assert_equal(found, results(slow, x, state, masks), 100 * TOLERANCE[dtype])
+    preact = x @ fast.weight_ih_l0.t()
+    assert (preact.abs() > 2.5).any() and (preact.abs() < 2.5).any()
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (T, 1, 1, 1), (1, "G", 1, 1), (1, 1, B, 1), (T, "G", B, "U")])
@@ -110,8 +113,8 @@ def test_gradcheck(cell, variant):
 def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
     fast, _ = twins(cell, variant, dtype)
     x, state = problem(fast, dtype, batch_size=0)
-    for pack, without_c in ((400, nullcontext()), (400, native.switched_off()), (1, native.switched_off())):
-        monkeypatch.setattr(products, "LARGE", pack)
+    for pack, without_c in ((400, nullcontext()), (400, c_library.disabled()), (1, c_library.disabled())):
+        monkeypatch.setattr(matmul, "ONEDNN_MIN_UNITS", pack)
         with without_c:
             out, *others = results(fast, x, state, fast.sample_masks(0, T))
         assert out.shape == (T, 0, H) and all(not gradient.any() for gradient in others)

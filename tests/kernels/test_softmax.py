@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from varrnn.kernels import native
+from varrnn.kernels import c_library
 from varrnn.kernels.softmax import target_log_probabilities
 
-needs_c = pytest.mark.skipif(native.library() is None, reason=native.status()[1])
+needs_c = pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
 
 
 def log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> list[Tensor]:
@@ -33,7 +33,7 @@ def test_log_probabilities(shape: tuple[int, int, int], bias: bool) -> None:
     inputs = torch.randn(rows, units), torch.randn(words, units), torch.randn(words) if bias else None
     targets = torch.randint(0, words, (rows,))
     found = log_probabilities(*inputs, targets)
-    with native.switched_off():
+    with c_library.disabled():
         wanted = log_probabilities(*inputs, targets)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * (1 + other.abs().max().item()))
@@ -51,7 +51,7 @@ def test_log_probabilities_of_extreme_logits() -> None:
     x[3] = float("nan")
     targets = torch.tensor([0, 1, 2, 0])
     found = target_log_probabilities(x, weight, bias, targets)
-    with native.switched_off():
+    with c_library.disabled():
         torch.testing.assert_close(found, target_log_probabilities(x, weight, bias, targets), equal_nan=True)
 
 
@@ -64,7 +64,7 @@ def test_words_that_cannot_be() -> None:
     x, weight, targets = torch.randn(5, 2), torch.randn(1500, 2), torch.tensor([1200, 1400, 1200, 3, 1499])
     for one in bias:
         found = target_log_probabilities(x, weight, one, targets)
-        with native.switched_off():
+        with c_library.disabled():
             wanted = target_log_probabilities(x, weight, one, targets)
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
 
@@ -90,7 +90,7 @@ def test_strided_inputs() -> None:
     x, weight, targets = torch.randn(3, 5).t(), torch.randn(3, 7).t(), torch.randint(0, 7, (10,))[::2]
     for bias in (torch.randn(7, 4)[:, 0], torch.ones(1).expand(7)):
         found = log_probabilities(x, weight, bias, targets)
-        with native.switched_off():
+        with c_library.disabled():
             wanted = log_probabilities(x, weight, bias, targets)
         with torch.no_grad():
             torch.testing.assert_close(target_log_probabilities(x, weight, bias, targets), wanted[0])
@@ -117,14 +117,14 @@ def test_forward_mode_and_traces() -> None:
 @pytest.mark.parametrize("c", [True, False])
 @pytest.mark.parametrize("target", [-100, -1, 7])
 def test_targets_outside_the_words(target: int, c: bool) -> None:
-    with pytest.raises(IndexError), nullcontext() if c else native.switched_off():
+    with pytest.raises(IndexError), nullcontext() if c else c_library.disabled():
         target_log_probabilities(torch.randn(2, 3), torch.randn(7, 3), None, torch.tensor([0, target]))
 
 
 def test_no_second_derivative_of_log_probabilities() -> None:
     x, weight = torch.randn(2, 3, requires_grad=True), torch.randn(7, 3)
     out = target_log_probabilities(x, weight, None, torch.tensor([0, 1])).sum()
-    if native.library() is not None:
+    if c_library.get_library() is not None:
         with pytest.raises(RuntimeError, match="second derivative"):
             torch.autograd.grad(out, x, create_graph=True)
 

@@ -1,0 +1,161 @@
+"""choose_backend: torch's own layers equal the reference, requests are honoured or refused, masks per batch fold."""
+
+from functools import partial
+
+import pytest
+import torch
+from helpers.layers import assert_equal, problem, results
+
+from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, mc_predict
+from varrnn.kernels import builtin, c_library, record_backends
+from varrnn.tasks.sentiment_model import SentimentModel
+
+T, B, I, H = 9, 3, 5, 7
+LAYERS = {
+    "lstm": VariationalLSTM,
+    "gru": VariationalGRU,
+    "rnn": VariationalRNN,
+    "relu": partial(VariationalRNN, nonlinearity="relu"),
+}
+FOLDING = {
+    "none": DropoutRates.none(),
+    "naive": DropoutRates.naive(0.4).for_layers(),
+    "inputs": DropoutRates(p_W=0.4),
+    "per_batch": DropoutRates(p_W=0.3, p_U=0.4, per_batch=True),
+    "per_batch_untied": DropoutRates(p_W=0.3, p_U=0.4, per_batch=True, per_gate=True),
+    "naive_inputs_shared": DropoutRates(p_W=0.4, per_batch=True, per_step=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rates", FOLDING)
+@pytest.mark.parametrize("name", LAYERS)
+def test_builtin_equals_reference(name, rates, bias, dtype):
+    """Two layers, both directions: outputs, states and every gradient."""
+    options = {"dropout": FOLDING[rates], "dtype": dtype, "bias": bias, "bidirectional": True}
+    layer, reference = (LAYERS[name](I, H, 2, backend=backend, **options) for backend in ("builtin", "reference"))
+    reference.load_state_dict(layer.state_dict())
+    masks = layer.sample_masks(B, T)
+    x, state = problem(layer, dtype)
+    with record_backends() as used:
+        found = results(layer, x, state, masks)
+    assert used == ["builtin"] * 4
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-5
+    assert_equal(found, results(reference, x, state, masks), tolerance)
+
+
+@pytest.mark.parametrize("backend", ["torch", "c"])
+@pytest.mark.parametrize("rates", [name for name in FOLDING if "per_batch" in name])
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_masks_of_a_batch_equal_the_reference(name, rates, backend):
+    if backend == "c" and c_library.get_library() is None:
+        pytest.skip(c_library.load_status()[1])
+    layer, reference = (LAYERS[name](I, H, 2, dropout=FOLDING[rates], backend=one) for one in (backend, "reference"))
+    reference.load_state_dict(layer.state_dict())
+    masks = layer.sample_masks(B, T)
+    x, state = problem(layer, torch.float32)
+    assert_equal(results(layer, x, state, masks), results(reference, x, state, masks), 2e-5)
+
+
+def test_masks_of_a_batch_are_shared_by_it():
+    masks = VariationalLSTM(I, H, dropout=DropoutRates(p_W=0.5, p_U=0.5, p_c=0.5, per_batch=True)).sample_masks(B)[0]
+    assert [z.shape[2] for z in masks] == [1, 1, 1]
+    layer = VariationalLSTM(I, H, dropout=FOLDING["per_batch"])
+    same = torch.randn(T, 1, I).expand(T, B, I)
+    out, _ = layer(same)
+    torch.testing.assert_close(out[:, :1].expand_as(out), out)
+
+
+REFUSED = [
+    ("builtin", {"dropout": 0.3}, "cannot mask h"),
+    ("builtin", {"dropout": DropoutRates(p_W=0.3, per_gate=True)}, "masks of x per gate"),
+    ("builtin", {"dropout": DropoutRates(p_c=0.3, per_batch=True)}, "cannot mask its memory"),
+    ("builtin", {"gate_activation": "hard_sigmoid"}, "the usual activations"),
+    ("c", {"dtype": torch.float64}, "float32 on a CPU, not torch.float64"),
+]
+
+
+@pytest.mark.parametrize(("backend", "options", "reason"), REFUSED)
+def test_a_request_that_cannot_be_met_is_refused(backend, options, reason):
+    layer = VariationalLSTM(I, H, backend=backend, **options)
+    with pytest.raises(ValueError, match=f"backend='{backend}': .*{reason}"):
+        layer(torch.randn(T, B, I, dtype=options.get("dtype")))
+
+
+def test_unknown_backends():
+    with pytest.raises(ValueError, match="backend='fast'; choose one of auto, reference, torch, c, fused, builtin"):
+        VariationalGRU(I, H, backend="fast")
+    layer = VariationalGRU(I, H)
+    assert layer.backend == "auto" and "backend" not in repr(layer)
+    layer.backend = "reference"
+    assert "backend=reference" in repr(layer)
+    with record_backends() as used:
+        layer(torch.randn(T, B, I))
+    assert used == ["reference"]
+
+
+def test_the_rnn_runs_in_torchs_own_kernel_unless_h_is_masked():
+    for rates, wanted in ((DropoutRates.naive(0.3).for_layers(), "builtin"), (0.3, "reference")):
+        with record_backends() as used:
+            VariationalRNN(I, H, dropout=rates)(torch.randn(T, B, I))
+            VariationalRNN(I, 500, dropout=rates, dtype=torch.float64)(torch.randn(T, B, I, dtype=torch.float64))
+        assert used == [wanted] * 2
+
+
+def test_a_gpu_runs_torchs_own_kernel_wherever_it_can(monkeypatch):
+    """On meta tensors that say they are on a GPU: none of ours runs."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda t: True))
+    monkeypatch.setattr(builtin, "FUNCTIONS", dict.fromkeys(builtin.FUNCTIONS, lambda x, *_: (x, x, x)))
+    for name, layer in LAYERS.items():
+        for rates in FOLDING.values():
+            with record_backends() as used:
+                layer(I, H, dropout=rates, device="meta")(torch.randn(T, B, I, device="meta"))
+            assert used == ["builtin"], name
+
+
+def test_weights_in_one_buffer():
+    layer = VariationalLSTM(I, H)
+    given = layer._weights(0, torch.float32)
+    parts = builtin.one_buffer(given)
+    for part, weight in zip(parts, given, strict=True):
+        assert torch.equal(part, weight) and part.untyped_storage().data_ptr() == parts[0].untyped_storage().data_ptr()
+
+
+def test_samples_of_a_chunk_do_not_share_masks():
+    layer = VariationalLSTM(I, H, dropout=FOLDING["per_batch"])
+    with pytest.raises(ValueError, match=r"per_batch=True.*use chunk=1"):
+        mc_predict(layer, torch.randn(T, B, I), samples=4, chunk=3, apply=lambda y: y[0]).mean  # noqa: B018
+    model = SentimentModel(20, 8, 1, DropoutRates(p_W=0.5, p_U=0.5, p_y=0.5, per_batch=True))
+    masks = model.sample_mc_masks(torch.randint(0, 20, (T, B)), samples=5)
+    for z, axis in ((masks.layers[0].z_x, 2), (masks.layers[0].z_h, 2), (masks.output, 1)):
+        passes = z.unflatten(axis, (5, B)).movedim(axis + 1, 0)
+        assert torch.equal(passes, passes[:1].expand_as(passes))  # the same for the rows of a pass
+        assert len(z.unflatten(axis, (5, B)).movedim(axis, 0).flatten(1).unique(dim=0)) == 5
+
+
+@pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
+@pytest.mark.parametrize(
+    ("name", "shape", "rates", "training", "wanted"),
+    [
+        ("lstm", (35, 20, 200), 0.0, True, "c"),
+        ("lstm", (35, 20, 200), 0.0, False, "builtin"),
+        ("lstm", (35, 20, 200), 0.3, False, "c"),
+        ("lstm", (10, 1, 64), 0.0, False, "c"),
+        ("lstm", (1, 1, 512), 0.0, True, "torch"),
+        ("lstm", (1, 32, 512), 0.3, False, "torch"),
+        ("lstm", (1, 256, 128), 0.3, True, "c"),
+        ("gru", (35, 20, 200), 0.0, False, "c"),
+        ("gru", (35, 20, 200), 0.3, True, "c"),
+        ("gru", (1, 1, 512), 0.0, False, "builtin"),
+        ("gru", (1, 2, 512), 0.3, True, "torch"),
+        ("gru", (1, 1, 512), 0.3, True, "builtin"),  # the mask of a single row folds
+    ],
+)
+def test_the_backend_that_measured_fastest_on_a_cpu(name, shape, rates, training, wanted):
+    """Steps, rows and units; with gradients and without."""
+    steps, rows, units = shape
+    layer = LAYERS[name](8, units, dropout=rates)
+    with record_backends() as used, torch.set_grad_enabled(training):
+        layer(torch.randn(steps, rows, 8))
+    assert used == [wanted]

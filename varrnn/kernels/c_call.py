@@ -1,0 +1,114 @@
+"""A call of the C kernels: the arguments that all layers share (csrc/layer.h), and the memory that they work in."""
+
+import ctypes
+
+from torch import Tensor
+
+from varrnn.cells import GRUCell, LSTMCell, Weights
+from varrnn.dropout import Masks, is_ones
+from varrnn.kernels import c_library
+from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
+
+CHUNK_ROWS = 512  # the gates of a chunk with so many rows fit into the second-level cache
+# Rows of x and h that go into a weight's gradient at once: their panels fit into that cache too (csrc/layer.h: DEPTH).
+PANEL_NUMBERS, MIN_DEPTH, MAX_DEPTH = 3 * 2**16, 64, 512
+
+
+class Mask(ctypes.Structure):
+    """A mask (time, gate, batch, unit); a mask of ones is a NULL pointer."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("step_stride", ctypes.c_int64), ("num_gates", ctypes.c_int64))
+
+
+def int_fields(*names: str) -> list[tuple[str, type]]:
+    return [(name, ctypes.c_int64) for name in names]
+
+
+def ptr_fields(*names: str) -> list[tuple[str, type]]:
+    return [(name, ctypes.c_void_p) for name in names]
+
+
+LAYER_FIELDS = (
+    *int_fields("steps", "batch", "inputs", "size", "threads", "chunk", "save_gates"),
+    *int_fields("gate_activation", "candidate_activation"),
+    *ptr_fields("x", "w_ih", "w_hh", "bias", "h0"),
+    *(("z_x", Mask), ("z_h", Mask)),
+    *ptr_fields("gates", "h", "packed_ih", "packed_hh", "masked_x", "masked_h"),
+    *ptr_fields("dh_out", "da", "dh", "dx", "dw_ih", "dw_hh", "db"),
+    *int_fields("depth", "packed_columns"),
+    *ptr_fields("packed_x"),
+    *int_fields("chunk_start"),
+)
+
+
+class Call:
+    """One call: its arguments, and the tensors that they point into."""
+
+    def __init__(
+        self, arguments: ctypes.Structure, cell: LSTMCell | GRUCell, x: Tensor, w: Weights, masks: Masks
+    ) -> None:
+        self.arguments, self.x = arguments, x
+        self.keepalive: dict[str, Tensor | None] = {}
+        lib = c_library.get_library()
+        assert lib is not None
+        self.lib = lib
+        self.steps, self.batch, inputs = x.shape
+        size = w.w_hh.shape[1]
+        self.chunk = max(1, -(-self.steps // max(1, round(self.steps * self.batch / CHUNK_ROWS))))
+        self.set_ints(steps=self.steps, batch=self.batch, inputs=inputs, size=size, chunk=self.chunk)
+        self.set_ints(threads=c_library.threads(self.batch, size))
+        self.set_ints(gate_activation=GATE_KINDS[cell.gate_activation])
+        self.set_ints(candidate_activation=CANDIDATE_KINDS[cell.candidate_activation])
+        self.set_tensors(x=x, w_ih=w.w_ih, w_hh=w.w_hh)
+        self.set_mask("z_x", masks.z_x, inputs)
+        self.set_mask("z_h", masks.z_h, size)
+        gates = w.w_hh.shape[0] // size
+        self.set_tensors(packed_ih=self.pack_buffer(gates, inputs, size), packed_hh=self.pack_buffer(gates, size, size))
+
+    def set_ints(self, **values: int) -> None:
+        for name, value in values.items():
+            setattr(self.arguments, name, value)
+
+    def set_tensors(self, **tensors: Tensor | None) -> None:
+        """Tensors by the names of the arguments, made contiguous; None is NULL. Results are contiguous already."""
+        for name, tensor in tensors.items():
+            self.keepalive[name] = whole = None if tensor is None else tensor.contiguous()
+            setattr(self.arguments, name, None if whole is None else whole.data_ptr())
+
+    def set_mask(self, name: str, z: Tensor, units: int) -> None:
+        """A mask with its last two axes in full; time and gate axes of size 1 stay so."""
+        self.keepalive[name] = whole = None if is_ones(z) else z.expand(-1, -1, self.batch, units).contiguous()
+        if whole is None:
+            setattr(self.arguments, name, Mask(None, 0, 1))
+        else:
+            stride = whole[0].numel() if whole.shape[0] > 1 else 0
+            setattr(self.arguments, name, Mask(whole.data_ptr(), stride, whole.shape[1]))
+
+    def pack_buffer(self, gates: int, units: int, size: int) -> Tensor:
+        """Memory for a weight in panels, forward or backward."""
+        columns = c_library.padded_columns
+        return self.x.new_empty(gates * max(units * columns(size), size * columns(units)))
+
+    def alloc_masked(self) -> None:
+        """Memory for the masked inputs of a forward pass."""
+        z_x, z_h = (self.keepalive[name] for name in ("z_x", "z_h"))
+        size = self.arguments.size
+        self.set_tensors(
+            masked_x=None if z_x is None else self.x.new_empty(z_x.shape[1], self.chunk, *self.x.shape[1:]),
+            masked_h=None if z_h is None else self.x.new_empty(z_h.shape[1], self.batch, size),
+        )
+
+    def alloc_panels(self) -> None:
+        """Memory for x or h in panels, in which every thread multiplies some rows with the gradients of the gates."""
+        arguments = self.arguments
+        columns = c_library.padded_columns(max(arguments.inputs, arguments.size))
+        depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
+        self.set_ints(depth=depth, packed_columns=columns)
+        self.set_tensors(packed_x=self.x.new_empty(arguments.threads, depth, columns))
+
+    def alloc_grad(self, weight: Tensor) -> Tensor:
+        """Memory for the gradient of a weight; the first chunk, if there is one, overwrites it."""
+        return (self.x.new_empty if self.steps * self.batch else self.x.new_zeros)(weight.shape)
+
+    def run(self, function: str) -> None:
+        getattr(self.lib, function)(ctypes.byref(self.arguments))

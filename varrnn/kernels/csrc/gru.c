@@ -1,0 +1,201 @@
+/* The GRU over a whole sequence, forward and backward: kernels/gru_torch.py in C, for float32 on a CPU. */
+
+#include "layer.h"
+
+enum { GATES = 3 }; /* r, u, n */
+
+typedef struct {
+    layer all;
+    i64 reset_after;      /* r multiplies the candidate's recurrent product h_n (torch), or the h that goes into it */
+    const float *bias_hn; /* (size) or NULL */
+    float *h_n;           /* laid out as the gates, with one of them; reset after only */
+    float *read;          /* (batch, size): r o h o z, and its gradient; reset before only */
+    float *packed_n;      /* backward: the candidate's U in panels */
+    float *dh_n;          /* (chunk, batch, size): gradient of h_n; reset after only */
+    float *db_hh;         /* (3 size) or NULL; reset after only: otherwise it is that of b_ih */
+} gru;
+
+INLINE float *h_n_at(const gru *p, i64 t, i64 row) {
+    return p->h_n + ((p->all.save_gates ? t : t - p->all.chunk_start) * p->all.batch + row) * p->all.size;
+}
+
+/* The mask of the candidate at a step, or NULL */
+INLINE const float *candidate_mask(const layer *s, i64 t, i64 row) {
+    return s->z_h.data ? mask_of(&s->z_h, t, 2, s->batch, row, s->size) : 0;
+}
+
+/* sums = init + h U of one gate, for the rows of a tile and the units of a panel */
+INLINE void recur(const layer *s, i64 gate, i64 rows, i64 width, i64 column, const float *h, const float *init,
+                  i64 init_row, float *sums) {
+    const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * s->size * WIDTH;
+    product(rows, width, (matmul_args){h, s->size, 1, s->size, panel, WIDTH}, init, init_row, sums, WIDTH);
+}
+
+INLINE void gates_pointwise(const int kind, i64 n, const float *from, float *to) {
+#pragma omp simd
+    for (i64 j = 0; j < n; j++) to[j] = activation(kind, from[j]);
+}
+
+/* r and u, and h_n where the reset comes after the product, for the units of one panel of a tile of rows */
+static void compute_ru(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
+    const layer *s = &p->all;
+    const i64 n = s->size, width = min_i64(WIDTH, n - column);
+    float sums[ROWS * WIDTH];
+    for (i64 gate = 0; gate < 2 + p->reset_after; gate++) {
+        const i64 copy = s->z_h.num_gates > 1 ? gate : 0;
+        const float *h = s->z_h.data ? s->masked_h + copy * s->batch * n : h_before(s, t);
+        float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, GATES, t, row) + gate * n + column;
+        const float *init = gate == 2 ? (p->bias_hn ? p->bias_hn + column : 0) : to;
+        const i64 next = gate == 2 ? n : GATES * n;
+        recur(s, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
+        for (i64 r = 0; r < rows; r++)
+            if (gate == 2) memcpy(to + r * next, sums + r * WIDTH, width * sizeof(float));
+            else if (s->gate_activation == SIGMOID) gates_pointwise(SIGMOID, width, sums + r * WIDTH, to + r * next);
+            else gates_pointwise(HARD_SIGMOID, width, sums + r * WIDTH, to + r * next);
+    }
+}
+
+/* n and the new h from the candidate's input and its recurrent product, reset or not */
+INLINE void gru_pointwise(const int kind, i64 width, const float *input, const float *product_, const float *u,
+                          const float *previous, float *n, float *h) {
+#pragma omp simd
+    for (i64 j = 0; j < width; j++) {
+        float candidate = activation(kind, input[j] + product_[j]);
+        n[j] = candidate;
+        h[j] = candidate + u[j] * (previous[j] - candidate);
+    }
+}
+
+/* The candidate and h for the units of one panel of a tile of rows. */
+static void compute_h(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n, width = min_i64(WIDTH, n - column);
+    const float *previous = h_before(s, t);
+    float sums[ROWS * WIDTH];
+    if (!p->reset_after) recur(s, 2, rows, width, column, p->read + row * n, 0, 0, sums);
+    for (i64 r = 0; r < rows; r++) {
+        const i64 at = (row + r) * n + column;
+        float *gates = gates_at(s, GATES, t, row + r) + column;
+        if (p->reset_after) multiply(width, gates, h_n_at(p, t, row + r) + column, sums + r * WIDTH);
+        float *input = gates + 2 * n, *h = s->h + t * all + at;
+#define FORWARD(gate, candidate) \
+    gru_pointwise(candidate, width, input, sums + r * WIDTH, gates + n, previous + at, input, h)
+        WITH_ACTIVATIONS(SIGMOID, s->candidate_activation, FORWARD)
+    }
+}
+
+static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
+    const gru *p = cell;
+    const layer *s = &p->all;
+    const i64 n = s->size;
+    const float *previous = h_before(s, t);
+    if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, previous, s->masked_h, s->batch * n);
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++)
+            compute_ru(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
+    for (i64 b = row; !p->reset_after && b < row + rows; b++) {
+        multiply(n, gates_at(s, GATES, t, b), previous + b * n, p->read + b * n);
+        if (s->z_h.data) multiply(n, p->read + b * n, candidate_mask(s, t, b), p->read + b * n);
+    }
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++)
+            compute_h(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
+}
+
+static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
+
+/* Back through u and n of one sequence: dh turns into the part that passes by u. */
+INLINE void gru_pointwise_grad(const int gate, const int kind, i64 n, const float *gates, const float *previous,
+                               float *dh, float *da) {
+#pragma omp simd
+    for (i64 j = 0; j < n; j++) {
+        float u = gates[n + j], candidate = gates[2 * n + j];
+        da[n + j] = dh[j] * (previous[j] - candidate) * activation_grad(gate, u);
+        da[2 * n + j] = dh[j] * (1 - u) * activation_grad(kind, candidate);
+        dh[j] *= u;
+    }
+}
+
+/* The gradient of r: of what it multiplied, and what came from there. */
+INLINE void reset_pointwise(const int gate, i64 n, const float *r, const float *factor, const float *from, float *d_r) {
+#pragma omp simd
+    for (i64 j = 0; j < n; j++) d_r[j] = from[j] * factor[j] * activation_grad(gate, r[j]);
+}
+
+static void reset_grad(const layer *s, const float *r, const float *factor, const float *from, float *d_r) {
+    if (s->gate_activation == SIGMOID) reset_pointwise(SIGMOID, s->size, r, factor, from, d_r);
+    else reset_pointwise(HARD_SIGMOID, s->size, r, factor, from, d_r);
+}
+
+static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
+    const gru *p = cell;
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n, next = GATES * n;
+    const float *previous = h_before(s, t), *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
+    const float *m_n = candidate_mask(s, t, 0);
+    float *dh_n = p->reset_after ? p->dh_n + (t - s->chunk_start) * all : 0;
+    for (i64 b = row; b < row + rows; b++) {
+        float *dh = s->dh + b * n, *da = da_at(s, GATES, t, b), *gates = gates_at(s, GATES, t, b);
+        if (s->dh_out) add(n, s->dh_out + t * all + b * n, dh);
+#define BACKWARD(gate, candidate) gru_pointwise_grad(gate, candidate, n, gates, previous + b * n, dh, da)
+        WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, BACKWARD)
+        if (!p->reset_after) continue;
+        reset_grad(s, gates, h_n_at(p, t, b), da + 2 * n, da);
+        multiply(n, da + 2 * n, gates, dh_n + b * n);
+    }
+    if (p->reset_after) {
+        input_grad(s, 1, dh_n + row * n, n, &s->z_h, m_n, row, rows, n, p->packed_n, s->dh);
+    } else {
+        memset(p->read + row * n, 0, rows * n * sizeof(float));
+        input_grad(s, 1, da_at(s, GATES, t, row) + 2 * n, next, &s->z_h, m_n, row, rows, n, p->packed_n, p->read);
+        for (i64 b = row; b < row + rows; b++) {
+            const float *r = gates_at(s, GATES, t, b), *d_read = p->read + b * n;
+            reset_grad(s, r, previous + b * n, d_read, da_at(s, GATES, t, b));
+            add_product(n, d_read, r, s->dh + b * n);
+        }
+    }
+    input_grad(s, 2, da_at(s, GATES, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh);
+}
+
+static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }
+
+static void weight_grads(const void *work, i64 thread) {
+    const gru *p = work;
+    const layer *s = &p->all;
+    const i64 n = s->size, next = GATES * n, rows = (end_of(s) - s->chunk_start) * s->batch;
+    const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, n, 0};
+    const operand reset = {&s->z_h, s->h, s->h0, s->gates, n, next};
+    for (i64 from = 0; from < rows; from += s->depth) {
+        const i64 depth = min_i64(s->depth, rows - from);
+        if (s->dw_ih) weight_grad(s, &x, 0, GATES, s->da, next, thread, from, depth, s->dw_ih);
+        if (s->dw_hh) {
+            weight_grad(s, &h, 0, 2, s->da, next, thread, from, depth, s->dw_hh);
+            if (p->reset_after) weight_grad(s, &h, 2, 1, p->dh_n, n, thread, from, depth, s->dw_hh + 2 * n * n);
+            else weight_grad(s, &reset, 2, 1, s->da + 2 * n, next, thread, from, depth, s->dw_hh + 2 * n * n);
+        }
+        if (s->db) bias_grad(s, s->da, next, next, thread, from, depth, s->db);
+        if (p->db_hh) {
+            bias_grad(s, s->da, next, 2 * n, thread, from, depth, p->db_hh);
+            bias_grad(s, p->dh_n, n, n, thread, from, depth, p->db_hh + 2 * n);
+        }
+    }
+}
+
+static void pack_forward_weights(const void *p, i64 thread) { pack_forward(p, GATES, thread); }
+
+static void pack_backward_weights(const void *work, i64 thread) {
+    const gru *p = work;
+    const layer *s = &p->all;
+    const i64 n = s->size, h = panels(n), x = panels(s->inputs);
+    pack(s->w_hh, 2, n, n, first_of(s, h, thread), first_of(s, h, thread + 1), s->packed_hh);
+    pack(s->w_hh + 2 * n * n, 1, n, n, first_of(s, h, thread), first_of(s, h, thread + 1), p->packed_n);
+    if (s->dx) pack(s->w_ih, GATES, n, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
+}
+
+void gru_forward(gru *p) { run_forward(&p->all, pack_forward_weights, forward_chunk); }
+
+void gru_backward(gru *p) {
+    const layer *s = &p->all;
+    const int wanted = s->dw_ih || s->dw_hh || s->db || p->db_hh;
+    run_backward(&p->all, pack_backward_weights, backward_chunk, wanted ? weight_grads : 0);
+}

@@ -1,0 +1,211 @@
+/* What every recurrent layer does over a chunk of steps: x W into the gates, and the gradients of x, W, U and b.
+ *
+ * Sequences do not need each other, so a thread takes its rows of the batch through all steps of a chunk without ever
+ * waiting for another thread, and the gates are made where their products are, in the cache. Only the gradients of the
+ * weights need all rows: there every thread takes some units. Masks of one gate or of all cost the same.
+ */
+
+#include "tiles.h"
+
+enum { DEPTH = 512 }; /* at most so many rows at once go into the gradients of the weights */
+
+/* Shapes are (steps, batch, units) unless told otherwise. */
+typedef struct {
+    i64 steps, batch, inputs, size, threads;
+    i64 chunk;                           /* so many steps at once: their gates stay in the cache */
+    i64 save_gates;                      /* 1: the gates of all steps are kept; 0: of one chunk */
+    i64 gate_activation, candidate_activation;
+    const float *x, *w_ih, *w_hh, *bias; /* bias (gates * size) or NULL */
+    const float *h0;                     /* (batch, size) */
+    mask z_x, z_h;
+    float *gates, *h;                    /* gates (steps, batch, gates, size) */
+    float *packed_ih, *packed_hh;        /* W and U in panels */
+    float *masked_x, *masked_h;          /* forward: (copies, chunk, batch, inputs) and (copies, batch, size) */
+    const float *dh_out;                 /* gradient from outside, or NULL */
+    float *da;                           /* (chunk, batch, gates, size): gradient of the gates' inputs */
+    float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
+    float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
+    i64 depth, packed_columns;           /* so many rows at once go into the gradients of the weights, up to DEPTH */
+    float *packed_x;                     /* backward: (threads, depth, packed_columns), x or h in panels */
+    i64 chunk_start;                     /* the first step of the current chunk */
+} layer;
+
+static i64 end_of(const layer *s) { return min_i64(s->chunk_start + s->chunk, s->steps); }
+
+INLINE i64 first_of(const layer *s, i64 n, i64 thread) { return split_begin(n, thread, s->threads); }
+
+INLINE const float *h_before(const layer *s, i64 t) { return t ? s->h + (t - 1) * s->batch * s->size : s->h0; }
+
+/* The gates of a step, or of its gradient, at a row of the batch. */
+INLINE float *gates_at(const layer *s, int gates, i64 t, i64 row) {
+    return s->gates + ((s->save_gates ? t : t - s->chunk_start) * s->batch + row) * gates * s->size;
+}
+INLINE float *da_at(const layer *s, int gates, i64 t, i64 row) {
+    return s->da + ((t - s->chunk_start) * s->batch + row) * gates * s->size;
+}
+
+static void pack_forward(const layer *s, int gates, i64 thread) {
+    const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
+    pack_transposed(s->w_ih, gates, s->size, s->inputs, first, last, s->packed_ih);
+    pack_transposed(s->w_hh, gates, s->size, s->size, first, last, s->packed_hh);
+}
+
+/* x W + b of all steps of the chunk for some rows of the batch, panel by panel, into the gates. */
+static void project(const layer *s, int gates, i64 first, i64 last) {
+    const i64 n = s->size, units = s->inputs, step = s->batch * units;
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1;
+    for (i64 t = s->chunk_start; s->z_x.data && t < end_of(s); t++)
+        apply(&s->z_x, t, s->batch, first, last, units, s->x + t * step, s->masked_x + (t - s->chunk_start) * step,
+              s->chunk * step);
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 gate = 0; gate < gates; gate++) {
+            const i64 width = min_i64(WIDTH, n - column), dst = gate * n + column;
+            const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
+            const float *x = s->x + s->chunk_start * step;
+            if (s->z_x.data) x = s->masked_x + (copies > 1 ? gate : 0) * s->chunk * step;
+            for (i64 t = s->chunk_start; t < end_of(s); t++, x += step)
+                for (i64 k = 0; k < tiles(last - first); k++) {
+                    const i64 row = first + tile_begin(last - first, k);
+                    const i64 rows = first + tile_begin(last - first, k + 1) - row;
+                    const matmul_args f = {x + row * units, units, 1, units, panel, WIDTH};
+                    float *to = gates_at(s, gates, t, row) + dst;
+                    product(rows, width, f, s->bias ? s->bias + dst : 0, 0, to, gates * n);
+                }
+        }
+}
+
+/* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
+ * gates, for one panel of columns. da has its first row, rows of it are `next` long; m is the first gate's mask. */
+static void input_grad_panel(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m,
+                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to) {
+    const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
+    const i64 width = min_i64(WIDTH, units - column);
+    float sums[ROWS * WIDTH];
+    for (i64 k = 0; k < tiles(rows); k++)
+        for (i64 copy = 0; copy < copies; copy++) {
+            const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
+            const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
+            const matmul_args f = {da + at * next + copy * n, next, 1, depth, panel, WIDTH};
+            float *dst = to + (row + at) * units + column;
+            if (!m) {
+                product(height, width, f, dst, units, dst, units);
+                continue;
+            }
+            const float *factor = m + (copy * s->batch + row + at) * units + column;
+            product(height, width, f, 0, 0, sums, WIDTH);
+            for (i64 r = 0; r < height; r++)
+                if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, factor + r * units, dst + r * units);
+                else add_product(width, sums + r * WIDTH, factor + r * units, dst + r * units);
+        }
+}
+
+static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
+                       i64 rows, i64 units, const float *packed, float *to) {
+    for (i64 column = 0; column < units; column += WIDTH)
+        input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to);
+}
+
+/* The gradient of x for some rows of all steps of the chunk; a panel of W serves all of them. */
+static void x_grad(const layer *s, int gates, i64 row, i64 rows) {
+    const i64 units = s->inputs, step = s->batch * units;
+    if (!s->dx) return;
+    for (i64 t = s->chunk_start; t < end_of(s); t++)
+        memset(s->dx + t * step + row * units, 0, rows * units * sizeof(float));
+    for (i64 column = 0; column < units; column += WIDTH)
+        for (i64 t = s->chunk_start; t < end_of(s); t++) {
+            const float *m = s->z_x.data ? s->z_x.data + t * s->z_x.step_stride : 0;
+            input_grad_panel(s, gates, da_at(s, gates, t, row), gates * s->size, &s->z_x, m, row, rows, units, column,
+                             s->packed_ih, s->dx + t * step);
+        }
+}
+
+/* What a weight was multiplied with: x, or with `first` the h of the step before, which may have passed a gate. */
+typedef struct {
+    const mask *z;
+    const float *x, *first, *reset;
+    i64 units, reset_row;
+} operand;
+
+/* Some columns of an operand under the mask of a gate, over some rows of the chunk. */
+static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i64 from, i64 depth, float *to) {
+    const i64 units = p->units, width = min_i64(WIDTH, units - column);
+    i64 t = s->chunk_start + from / s->batch, b = from % s->batch;
+    for (i64 k = 0; k < depth; k++, to += WIDTH) {
+        const float *x = p->x + (t - (p->first ? 1 : 0)) * s->batch * units;
+        if (p->first && t == 0) x = p->first;
+        x += b * units + column;
+        if (p->z->data) multiply(width, x, mask_of(p->z, t, gate, s->batch, b, units) + column, to);
+        else memcpy(to, x, width * sizeof(float));
+        if (p->reset) multiply(width, to, p->reset + (t * s->batch + b) * p->reset_row + column, to);
+        memset(to + width, 0, (WIDTH - width) * sizeof(float));
+        if (++b == s->batch) b = 0, t++;
+    }
+}
+
+/* dw (count * size, units) + da^T (x o z) over some rows, for those units of every gate that the thread has.
+ * The gates are `gate` and the next ones; da has the first of them in the first row of the chunk. All panels of x are
+ * packed first and stay in the second-level cache; a tile of da^T, whose rows lie far apart, is copied. */
+static void weight_grad(const layer *s, const operand *p, int gate, int count, const float *da, i64 next, i64 thread,
+                        i64 from, i64 depth, float *dw) {
+    const i64 first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = p->units;
+    const int is_first = end_of(s) == s->steps && from == 0; /* nothing was added before */
+    float part[DEPTH * ROWS], *packed = s->packed_x + thread * s->depth * s->packed_columns;
+    for (int g = 0; g < count; g++) {
+        for (i64 column = 0; (g == 0 || (p->z->data && p->z->num_gates > 1)) && column < units; column += WIDTH)
+            load_panel(s, p, gate + g, column, from, depth, packed + column * depth);
+        for (i64 k = 0; k < tiles(last - first); k++) {
+            const i64 j = first + tile_begin(last - first, k), rows = first + tile_begin(last - first, k + 1) - j;
+            const float *source = da + from * next + g * s->size + j;
+            for (i64 row = 0; row < depth; row++)
+                for (i64 r = 0; r < rows; r++) part[row * rows + r] = source[row * next + r];
+            for (i64 column = 0; column < units; column += WIDTH) {
+                float *to = dw + (g * s->size + j) * units + column;
+                const matmul_args f = {part, 1, rows, depth, packed + column * depth, WIDTH};
+                product(rows, min_i64(WIDTH, units - column), f, is_first ? 0 : to, units, to, units);
+            }
+        }
+    }
+}
+
+/* db += the sum of da (rows, columns) over some rows, for the thread's columns */
+static void bias_grad(const layer *s, const float *da, i64 next, i64 columns, i64 thread, i64 from, i64 depth,
+                      float *db) {
+    const i64 last = first_of(s, columns, thread + 1);
+    for (i64 column = first_of(s, columns, thread); column < last; column += WIDTH) {
+        const i64 width = min_i64(WIDTH, last - column);
+        float sums[WIDTH] = {0};
+        for (i64 row = from; row < from + depth; row++) add(width, da + row * next + column, sums);
+        add(width, sums, db + column);
+    }
+}
+
+/* One step of some rows of the batch, forward or backward; `of` is the cell, whose first member is the layer. */
+typedef void step(const void *p, i64 t, i64 row, i64 rows);
+typedef void work_fn(const void *p, i64 thread);
+
+/* The thread's rows through the chunk, step by step: a panel of U serves all of them before the next one is read. */
+static void walk_forward(const layer *s, int gates, i64 thread, step *one) {
+    const i64 first = first_of(s, s->batch, thread), rows = first_of(s, s->batch, thread + 1) - first;
+    project(s, gates, first, first + rows);
+    for (i64 t = s->chunk_start; t < end_of(s); t++) one(s, t, first, rows);
+}
+
+static void walk_backward(const layer *s, int gates, i64 thread, step *one) {
+    const i64 first = first_of(s, s->batch, thread), rows = first_of(s, s->batch, thread + 1) - first;
+    for (i64 t = end_of(s) - 1; t >= s->chunk_start; t--) one(s, t, first, rows);
+    x_grad(s, gates, first, rows);
+}
+
+/* All chunks, forward and backward. */
+static void run_forward(layer *s, work_fn *pack_weights, work_fn *chunk) {
+    in_threads(pack_weights, s, s->threads);
+    for (s->chunk_start = 0; s->chunk_start < s->steps; s->chunk_start += s->chunk) in_threads(chunk, s, s->threads);
+}
+
+static void run_backward(layer *s, work_fn *pack_weights, work_fn *chunk, work_fn *weight_grads) {
+    in_threads(pack_weights, s, s->threads);
+    for (s->chunk_start = (s->steps - 1) / s->chunk * s->chunk; s->chunk_start >= 0; s->chunk_start -= s->chunk) {
+        in_threads(chunk, s, s->threads);
+        if (weight_grads) in_threads(weight_grads, s, s->threads);
+    }
+}

@@ -1,0 +1,152 @@
+/* The LSTM over a whole sequence, forward and backward: kernels/lstm_torch.py in C, for float32 on a CPU. */
+
+#include "layer.h"
+
+enum { GATES = 4 }; /* i, f, g, o */
+
+typedef struct {
+    layer all;
+    const float *c0;
+    mask z_c;            /* factors on c, and on h where it is read */
+    float *c;
+    const float *dc_out; /* gradient from outside, or NULL */
+    float *dc;           /* (batch, size) after the last step; becomes that of c0 */
+} lstm;
+
+/* The gates of some units of one sequence from their inputs. */
+INLINE void lstm_pointwise(const int gate, const int candidate, const int has_cell_mask, i64 width, i64 n,
+                           const float *sums, const float *previous, const float *z_c, const float *z_r, float *a,
+                           float *c, float *h) {
+    const i64 next = ROWS * WIDTH;
+#pragma omp simd
+    for (i64 j = 0; j < width; j++) {
+        float i = activation(gate, sums[j]), f = activation(gate, sums[next + j]);
+        float g = activation(candidate, sums[2 * next + j]), o = activation(gate, sums[3 * next + j]);
+        float memory = f * previous[j] + i * g;
+        if (has_cell_mask) memory *= z_c[j];
+        float read = o * tanh_(memory);
+        if (has_cell_mask) read *= z_r[j];
+        a[j] = i, a[n + j] = f, a[2 * n + j] = g, a[3 * n + j] = o;
+        c[j] = memory, h[j] = read;
+    }
+}
+
+/* The units of one panel of a tile of rows. */
+static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, const float *c_before) {
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n, width = min_i64(WIDTH, n - column);
+    float sums[GATES * ROWS * WIDTH];
+    for (i64 gate = 0; gate < GATES; gate++) {
+        const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
+        const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
+        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH};
+        const float *a = gates_at(s, GATES, t, row) + gate * n + column;
+        product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
+    }
+    for (i64 r = 0; r < rows; r++) {
+        const i64 at = (row + r) * n + column;
+        const float *src = sums + r * WIDTH, *previous = c_before + at;
+        float *a = gates_at(s, GATES, t, row + r) + column, *c = p->c + t * all + at, *h = s->h + t * all + at;
+        if (p->z_c.data) {
+            const float *z_c = mask_of(&p->z_c, t, 0, s->batch, row + r, n) + column;
+            const float *z_r = mask_of(&p->z_c, t, 1, s->batch, row + r, n) + column;
+#define MASKED(gate, candidate) lstm_pointwise(gate, candidate, 1, width, n, src, previous, z_c, z_r, a, c, h)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, MASKED)
+        } else if (width == WIDTH) {
+#define WHOLE(gate, candidate) lstm_pointwise(gate, candidate, 0, WIDTH, n, src, previous, 0, 0, a, c, h)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, WHOLE)
+        } else {
+#define PART(gate, candidate) lstm_pointwise(gate, candidate, 0, width, n, src, previous, 0, 0, a, c, h)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PART)
+        }
+    }
+}
+
+static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
+    const lstm *p = cell;
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n;
+    const float *previous = t ? p->c + (t - 1) * all : p->c0;
+    if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, h_before(s, t), s->masked_h, all);
+    for (i64 column = 0; column < n; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++) {
+            const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
+            forward_tile(p, t, row + at, height, column, previous);
+        }
+}
+
+static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
+
+/* Back through the gates of one sequence: dc turns from after the step to before it, dh is used up. */
+INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int has_cell_mask, i64 n, const float *a,
+                                const float *c, const float *previous, const float *z_c, const float *z_r, float *dh,
+                                float *dc, float *da) {
+#pragma omp simd
+    for (i64 j = 0; j < n; j++) {
+        float i = a[j], f = a[n + j], g = a[2 * n + j], o = a[3 * n + j];
+        float d_h = dh[j], tanh_c = tanh_(c[j]);
+        if (has_cell_mask) d_h *= z_r[j];
+        float d_c = dc[j] + d_h * o * (1 - tanh_c * tanh_c);
+        if (has_cell_mask) d_c *= z_c[j];
+        da[j] = d_c * g * activation_grad(gate, i);
+        da[n + j] = d_c * previous[j] * activation_grad(gate, f);
+        da[2 * n + j] = d_c * i * activation_grad(candidate, g);
+        da[3 * n + j] = d_h * tanh_c * activation_grad(gate, o);
+        dc[j] = d_c * f;
+        dh[j] = 0;
+    }
+}
+
+static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
+    const lstm *p = cell;
+    const layer *s = &p->all;
+    const i64 n = s->size, all = s->batch * n;
+    for (i64 b = row; b < row + rows; b++) {
+        const float *a = gates_at(s, GATES, t, b), *c = p->c + t * all + b * n;
+        const float *previous = (t ? p->c + (t - 1) * all : p->c0) + b * n;
+        float *dh = s->dh + b * n, *dc = p->dc + b * n, *da = da_at(s, GATES, t, b);
+        if (s->dh_out) add(n, s->dh_out + t * all + b * n, dh);
+        if (p->dc_out) add(n, p->dc_out + t * all + b * n, dc);
+        if (p->z_c.data) {
+            const float *z_c = mask_of(&p->z_c, t, 0, s->batch, b, n), *z_r = mask_of(&p->z_c, t, 1, s->batch, b, n);
+#define MASKED_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 1, n, a, c, previous, z_c, z_r, dh, dc, da)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, MASKED_GRAD)
+        } else {
+#define PLAIN_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 0, n, a, c, previous, 0, 0, dh, dc, da)
+            WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PLAIN_GRAD)
+        }
+    }
+    const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
+    input_grad(s, GATES, da_at(s, GATES, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh);
+}
+
+static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }
+
+static void weight_grads(const void *p, i64 thread) {
+    const layer *s = &((const lstm *)p)->all;
+    const i64 next = GATES * s->size, rows = (end_of(s) - s->chunk_start) * s->batch;
+    const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, s->size, 0};
+    for (i64 from = 0; from < rows; from += s->depth) {
+        const i64 depth = min_i64(s->depth, rows - from);
+        if (s->dw_ih) weight_grad(s, &x, 0, GATES, s->da, next, thread, from, depth, s->dw_ih);
+        if (s->dw_hh) weight_grad(s, &h, 0, GATES, s->da, next, thread, from, depth, s->dw_hh);
+        if (s->db) bias_grad(s, s->da, next, next, thread, from, depth, s->db);
+    }
+}
+
+static void pack_forward_weights(const void *p, i64 thread) { pack_forward(p, GATES, thread); }
+
+static void pack_backward_weights(const void *p, i64 thread) {
+    const layer *s = p;
+    const i64 h = panels(s->size), x = panels(s->inputs);
+    pack(s->w_hh, GATES, s->size, s->size, first_of(s, h, thread), first_of(s, h, thread + 1), s->packed_hh);
+    if (!s->dx) return;
+    pack(s->w_ih, GATES, s->size, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
+}
+
+void lstm_forward(lstm *p) { run_forward(&p->all, pack_forward_weights, forward_chunk); }
+
+void lstm_backward(lstm *p) {
+    const layer *s = &p->all;
+    run_backward(&p->all, pack_backward_weights, backward_chunk, s->dw_ih || s->dw_hh || s->db ? weight_grads : 0);
+}

@@ -1,0 +1,169 @@
+/* log softmax(x W^T + b) at the targets, forward and backward: kernels/softmax.py in C, for float32 on a CPU.
+ *
+ * Without a gradient the logits of a few rows live in the cache and nowhere else.
+ */
+
+#include <math.h>
+
+#include "tiles.h"
+
+/* At once: rows and words of a piece of logits, which fits into the second cache; rows of a gradient. */
+enum { BLOCK = 128, WORDS = 1024, SLICE = 256, DEPTH = 768 };
+
+typedef struct {
+    i64 rows, size, words, threads;
+    i64 save_logits;            /* 1: the logits of all rows are kept; 0: a piece for each thread */
+    const float *x;             /* (rows, size) */
+    const float *weight, *bias; /* (words, size), and (words) or NULL */
+    const i64 *targets;         /* (rows) */
+    float *packed;              /* forward: W in panels; backward: the x of a block in panels */
+    float *logits;              /* (rows, words), or (threads, BLOCK, WORDS) */
+    float *logsumexp, *out;     /* (rows); the result */
+    const float *d_out;         /* (rows) */
+    float *d;                   /* (threads, block, SLICE): gradient of the logits */
+    float *dx;                  /* (threads, rows, size), to be summed over the threads, or NULL */
+    float *dw, *db;             /* NULL where not wanted; db is added to */
+    i64 block;                  /* backward: so many rows at once, at most DEPTH */
+    i64 block_start;            /* the first row of the current block */
+} softmax;
+
+static void pack_weight(const void *p, i64 thread) {
+    const softmax *s = p;
+    const i64 all = panels(s->words);
+    const i64 first = split_begin(all, thread, s->threads), last = split_begin(all, thread + 1, s->threads);
+    pack_transposed(s->weight, 1, s->words, s->size, first, last, s->packed);
+}
+
+/* Take some logits into the logarithm of a sum of exponentials. */
+static float log_sum_exp(float previous, i64 n, const float *x) {
+    float most = previous, sum = 0;
+#pragma omp simd reduction(max : most)
+    for (i64 j = 0; j < n; j++) most = x[j] > most ? x[j] : most;
+    const float shift = most == -INFINITY ? 0 : most;
+#pragma omp simd reduction(+ : sum)
+    for (i64 j = 0; j < n; j++) sum += exp_(x[j] - shift);
+    if (most == -INFINITY) return sum == sum ? most : sum; /* words that cannot be, or are not a number */
+    return most + logf(sum + expf(previous - most));
+}
+
+/* The logits of some rows and words. */
+static void compute_logits(const softmax *s, i64 from, i64 rows, i64 first, i64 last, float *logits, i64 next) {
+    const i64 n = s->size;
+    for (i64 column = first; column < last; column += WIDTH)
+        for (i64 k = 0; k < tiles(rows); k++) {
+            const i64 row = tile_begin(rows, k);
+            const matmul_args f = {s->x + (from + row) * n, n, 1, n, s->packed + column * n, WIDTH};
+            product(tile_begin(rows, k + 1) - row, min_i64(WIDTH, last - column), f, s->bias ? s->bias + column : 0, 0,
+                    logits + row * next + column - first, next);
+        }
+}
+
+static void forward_rows(const void *p, i64 thread) {
+    const softmax *s = p;
+    const i64 v = s->words, end = split_begin(s->rows, thread + 1, s->threads), next = s->save_logits ? v : WORDS;
+    for (i64 from = split_begin(s->rows, thread, s->threads); from < end; from += BLOCK) {
+        const i64 rows = min_i64(BLOCK, end - from);
+        for (i64 row = from; row < from + rows; row++) s->logsumexp[row] = -INFINITY;
+        for (i64 first = 0; first < v; first += WORDS) {
+            const i64 last = min_i64(first + WORDS, v);
+            float *logits = s->save_logits ? s->logits + from * v + first : s->logits + thread * BLOCK * WORDS;
+            compute_logits(s, from, rows, first, last, logits, next);
+            for (i64 row = from; row < from + rows; row++, logits += next) {
+                const i64 target = s->targets[row];
+                if (first <= target && target < last) s->out[row] = logits[target - first];
+                s->logsumexp[row] = log_sum_exp(s->logsumexp[row], last - first, logits);
+            }
+        }
+        for (i64 row = from; row < from + rows; row++) s->out[row] -= s->logsumexp[row];
+    }
+}
+
+void softmax_forward(softmax *s) {
+    in_threads(pack_weight, s, s->threads);
+    in_threads(forward_rows, s, s->threads);
+}
+
+static i64 rows_of(const softmax *s) { return min_i64(s->block, s->rows - s->block_start); }
+
+/* The x of the thread's rows in panels. */
+static void pack_rows(const void *p, i64 thread) {
+    const softmax *s = p;
+    const i64 n = s->size, rows = rows_of(s), last = split_begin(rows, thread + 1, s->threads);
+    for (i64 row = split_begin(rows, thread, s->threads); row < last; row++)
+        for (i64 column = 0; column < n; column += WIDTH) {
+            float *to = s->packed + (column / WIDTH * rows + row) * WIDTH;
+            const i64 width = min_i64(WIDTH, n - column);
+            memcpy(to, s->x + (s->block_start + row) * n + column, width * sizeof(float));
+            memset(to + width, 0, (WIDTH - width) * sizeof(float));
+        }
+}
+
+/* The gradient of the logits of some words: d_out o (one at the target - softmax), (rows, SLICE). */
+static void logits_grad(const softmax *s, i64 first, i64 last, float *d) {
+    for (i64 row = s->block_start; row < s->block_start + rows_of(s); row++, d += SLICE) {
+        const float *logits = s->logits + row * s->words + first, logsumexp = s->logsumexp[row], g = s->d_out[row];
+        const i64 target = s->targets[row];
+#pragma omp simd
+        for (i64 j = 0; j < last - first; j++) d[j] = -g * exp_(logits[j] - logsumexp);
+        if (first <= target && target < last) d[target - first] += g;
+    }
+}
+
+/* dx += d W of some words for all rows of the block */
+static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float *dx) {
+    const i64 n = s->size, depth = last - first, rows = rows_of(s);
+    float panel[SLICE * WIDTH];
+    for (i64 column = 0; column < n; column += WIDTH) {
+        const i64 width = min_i64(WIDTH, n - column);
+        for (i64 k = 0; k < depth; k++) {
+            memcpy(panel + k * WIDTH, s->weight + (first + k) * n + column, width * sizeof(float));
+            memset(panel + k * WIDTH + width, 0, (WIDTH - width) * sizeof(float));
+        }
+        for (i64 k = 0; k < tiles(rows); k++) {
+            const i64 row = tile_begin(rows, k);
+            float *to = dx + (s->block_start + row) * n + column;
+            const matmul_args f = {d + row * SLICE, SLICE, 1, depth, panel, WIDTH};
+            product(tile_begin(rows, k + 1) - row, width, f, to, n, to, n);
+        }
+    }
+}
+
+/* dw += d^T x and db += the sum of d, of some words */
+static void weight_grad(const softmax *s, i64 first, i64 last, const float *d) {
+    const i64 n = s->size, depth = rows_of(s), all = last - first;
+    float part[DEPTH * ROWS];
+    for (i64 k = 0; s->dw && k < tiles(all); k++) {
+        const i64 j = tile_begin(all, k), rows = tile_begin(all, k + 1) - j;
+        for (i64 row = 0; row < depth; row++)
+            for (i64 r = 0; r < rows; r++) part[row * rows + r] = d[row * SLICE + j + r];
+        for (i64 column = 0; column < n; column += WIDTH) {
+            float *to = s->dw + (first + j) * n + column;
+            const matmul_args f = {part, 1, rows, depth, s->packed + column * depth, WIDTH};
+            product(rows, min_i64(WIDTH, n - column), f, s->block_start ? to : 0, n, to, n);
+        }
+    }
+    for (i64 row = 0; s->db && row < depth; row++) add(all, d + row * SLICE, s->db + first);
+}
+
+static void backward_words(const void *p, i64 thread) {
+    const softmax *s = p;
+    const i64 slices = (s->words + SLICE - 1) / SLICE, end = split_begin(slices, thread + 1, s->threads) * SLICE;
+    float *d = s->d + thread * s->block * SLICE;
+    for (i64 first = split_begin(slices, thread, s->threads) * SLICE; first < min_i64(end, s->words); first += SLICE) {
+        const i64 last = min_i64(first + SLICE, s->words);
+        logits_grad(s, first, last, d);
+        if (s->dx) x_grad(s, first, last, d, s->dx + thread * s->rows * s->size);
+        weight_grad(s, first, last, d);
+    }
+}
+
+void softmax_backward(softmax *s) {
+    for (s->block_start = 0; s->block_start < s->rows; s->block_start += s->block) {
+        in_threads(pack_rows, s, s->threads);
+        in_threads(backward_words, s, s->threads);
+    }
+}
+
+i64 sum_block_size(void) { return DEPTH; }
+i64 logits_piece_size(void) { return BLOCK * WORDS; }
+i64 word_slice_size(void) { return SLICE; }

@@ -1,0 +1,201 @@
+"""The GRU in torch operations, for every device and dtype."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from varrnn.cells import GRUCell, Weights
+from varrnn.dropout import Masks
+from varrnn.kernels.gru import Saved
+from varrnn.kernels.matmul import (
+    GateGradient,
+    Recurrence,
+    chunks,
+    input_projection,
+    mask_steps,
+    masked_input,
+    to_weight_layout,
+)
+from varrnn.kernels.pointwise import APPLY, activation_backward, previous_states
+
+
+class GRURecurrence:
+    """The recurrent products of r and u, and that of the candidate, which sees r in one of two places."""
+
+    def __init__(self, cell: GRUCell, w: Weights, z_h: Tensor, shape: Sequence[int], backwards: bool = False) -> None:
+        size = w.w_hh.shape[1]
+        z_ru, z_n = split_mask(z_h)
+        self.ru = Recurrence(w.w_hh[: 2 * size], z_ru, 2, shape, backwards)
+        self.n = Recurrence(w.w_hh[2 * size :], z_n, 1, shape, backwards)
+
+
+def split_mask(z_h: Tensor) -> tuple[Tensor, Tensor]:
+    """The recurrent masks of r and u, and of the candidate."""
+    return (z_h, z_h) if z_h.shape[1] == 1 else (z_h[:, :2], z_h[:, 2:])
+
+
+def input_bias(w: Weights, reset_after: bool) -> Tensor | None:
+    """b_ih + b_hh, without the b_hh of a candidate that is reset after its product."""
+    if w.b_ih is None or w.b_hh is None:
+        return None
+    bias = w.b_ih + w.b_hh
+    if reset_after:
+        size = w.w_hh.shape[1]
+        bias[2 * size :] = w.b_ih[2 * size :]
+    return bias
+
+
+@dataclass
+class WeightGrads:
+    """The gradients of the weights, summed over the chunks."""
+
+    w_ih: Tensor | None = None
+    w_ru: Tensor | None = None
+    w_n: Tensor | None = None
+    b_ih: Tensor | None = None
+    b_hh: Tensor | None = None
+
+    def add_biases(self, of_x: GateGradient, of_ru: GateGradient, of_hn: GateGradient) -> None:
+        new = of_x.rows.sum(0), torch.cat([of_ru.rows.sum(0), of_hn.rows.sum(0)])
+        first = self.b_ih is None or self.b_hh is None
+        self.b_ih, self.b_hh = new if first else (self.b_ih + new[0], self.b_hh + new[1])  # type: ignore[operator]
+
+    def weights(self) -> tuple[Tensor | None, Tensor | None]:
+        ru, n = to_weight_layout(self.w_ru), to_weight_layout(self.w_n)
+        return to_weight_layout(self.w_ih), None if ru is None or n is None else torch.cat([ru, n])
+
+
+def run_forward(
+    cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Chunk by chunk: the input products of some steps at once, then their steps."""
+    steps, batch, _ = x.shape
+    size = w.w_hh.shape[1]
+    h = x.new_empty(steps, batch, size)
+    gates = x.new_empty(steps, batch, 3 * size) if save_gates else x.new_empty(1, batch, 3 * size).expand(steps, -1, -1)
+    h_n = (torch.empty_like(h) if save_gates else torch.empty_like(h[:1]).expand_as(h)) if cell.reset_after else None
+    bias = input_bias(w, cell.reset_after)
+    bias_hn = x.new_zeros(size) if w.b_hh is None else w.b_hh[2 * size :]
+    recurrence = GRURecurrence(cell, w, masks.z_h, x.shape)
+    parts = chunks(x, 3 * size)
+    buffer = x.new_empty(parts[0][1], batch, 3 * size)
+    h_prev = h0
+    for start, stop in parts:
+        masked = masked_input(x[start:stop], mask_steps(masks.z_x, start, stop))
+        scratch = buffer[: stop - start]
+        preact = input_projection(masked, w.w_ih, bias, 3, out=scratch.view(-1, 3 * size)).view_as(scratch)
+        base = torch.empty_like(h[start:stop]).copy_(bias_hn) if cell.reset_after else preact[..., 2 * size :]
+        history = (gates[start:stop], h[start:stop], base if h_n is None else h_n[start:stop])
+        h_prev = forward_steps(cell, preact, base, start, history, h_prev, recurrence)
+    return h, gates, h_n
+
+
+def forward_steps(
+    cell: GRUCell,
+    preact: Tensor,
+    candidate_base: Tensor,
+    start: int,
+    history: tuple[Tensor, ...],
+    h_prev: Tensor,
+    recurrence: GRURecurrence,
+) -> Tensor:
+    """The steps of one chunk from its input products (k, B, 3H); fills gates, h and h_n.
+
+    ``candidate_base`` is what the candidate's recurrent product is added to: b_hn, or the candidate's input product.
+    """
+    gates, h, h_n = history
+    size = h.shape[-1]
+    apply_gate, apply_candidate = APPLY[cell.gate_activation], APPLY[cell.candidate_activation]
+    views = (preact[..., : 2 * size], preact[..., 2 * size :], candidate_base, gates[..., : 2 * size])
+    views += (*gates.unflatten(-1, (3, size)).unbind(2), h, h_n)
+    for t, (preact_ru, preact_n, base, ru, r, u, n, h_t, h_n_t) in enumerate(zip(*(v.unbind(0) for v in views)), start):
+        apply_gate(recurrence.ru.forward(preact_ru, h_prev, t), ru)
+        if cell.reset_after:
+            h_n_t.copy_(recurrence.n.forward(base, h_prev, t))
+            apply_candidate(torch.addcmul(preact_n, r, h_n_t, out=n), n)
+        else:
+            apply_candidate(recurrence.n.forward(base, r * h_prev, t), n)
+        h_prev = torch.lerp(n, h_prev, u, out=h_t)
+    return h_prev
+
+
+def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    dh = torch.zeros_like(s.h0)
+    dx = torch.empty_like(s.x) if needs_grad[0] else None
+    sums = WeightGrads()
+    recurrence = GRURecurrence(s.cell, s.w, s.masks.z_h, s.x.shape, backwards=True)
+    for start, stop in reversed(chunks(s.h, 3 * s.h.shape[-1])):
+        steps = slice(start, stop)
+        z_x, z_h = mask_steps(s.masks.z_x, start, stop), mask_steps(s.masks.z_h, start, stop)
+        h_prev = previous_states(s.h, s.h0, start, stop)
+        h_n = None if s.h_n is None else s.h_n[steps]
+        d_ru, d_n, d_hn = local_gradients(s.cell, s.gates[steps], h_prev, h_n)
+        grad_output = None if dh_out is None else dh_out[steps]
+        dh = backward_steps(s.cell, (d_ru, d_n, d_hn, s.gates[steps]), start, dh, grad_output, recurrence)
+        of_x = GateGradient(torch.cat([d_ru, d_n], dim=-1).flatten(0, 1), 3)
+        of_ru, of_hn = GateGradient(d_ru.flatten(0, 1), 2), GateGradient(d_hn.flatten(0, 1), 1)
+        if needs_grad[2]:
+            sums.w_ih = of_x.weight_grad(masked_input(s.x[steps], z_x), sums.w_ih)
+        if needs_grad[3]:
+            z_ru, z_n = split_mask(z_h)
+            read = h_prev if s.cell.reset_after else h_prev * s.gates[steps, :, : h_prev.shape[-1]]
+            sums.w_ru = of_ru.weight_grad(masked_input(h_prev, z_ru), sums.w_ru)
+            sums.w_n = of_hn.weight_grad(masked_input(read, z_n), sums.w_n)
+        if needs_grad[4] or needs_grad[5]:
+            sums.add_biases(of_x, of_ru, of_hn)
+        if dx is not None:
+            of_x.input_grad(s.w.w_ih, z_x, dx[steps])
+    return dx, dh, *sums.weights(), sums.b_ih if needs_grad[4] else None, sums.b_hh if needs_grad[5] else None
+
+
+def local_gradients(cell: GRUCell, gates: Tensor, h_prev: Tensor, h_n: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Local derivatives of a chunk by the inputs of r and u (in one tensor), of n and of h_n.
+
+    All are of h_t, except that of r where the reset comes before the product: there it is of r o h_{t-1}.
+    """
+    r, u, n = gates.unflatten(-1, (3, -1)).unbind(2)
+    d_ru = gates.new_empty(*gates.shape[:2], 2 * r.shape[-1])
+    d_r, d_u = d_ru.unflatten(-1, (2, -1)).unbind(2)
+    activation_backward(cell.gate_activation, h_prev - n, u, grad_input=d_u)
+    d_n = 1 - u
+    activation_backward(cell.candidate_activation, d_n, n, grad_input=d_n)
+    if h_n is None:
+        activation_backward(cell.gate_activation, h_prev, r, grad_input=d_r)
+        return d_ru, d_n, d_n
+    activation_backward(cell.gate_activation, d_n * h_n, r, grad_input=d_r)
+    return d_ru, d_n, d_n * r
+
+
+def backward_steps(
+    cell: GRUCell,
+    chunk: tuple[Tensor, Tensor, Tensor, Tensor],
+    start: int,
+    dh: Tensor,
+    grad_output: Tensor | None,
+    recurrence: GRURecurrence,
+) -> Tensor:
+    """The steps of one chunk backwards: local derivatives turn into gradients in place."""
+    d_ru, d_n, d_hn, gates = chunk
+    by_gate = d_ru.unflatten(-1, (2, -1))
+    r, u, _ = gates.unflatten(-1, (3, -1)).unbind(2)
+    views = (d_ru, by_gate, by_gate[:, :, 0], by_gate[:, :, 1], d_n, d_hn, r, u)
+    steps = list(zip(*(view.unbind(0) for view in views)))
+    for t in reversed(range(len(steps))):
+        d_ru_t, both, d_r, d_u, d_n_t, d_hn_t, r_t, u_t = steps[t]
+        if grad_output is not None:
+            dh.add_(grad_output[t])
+        d_n_t.mul_(dh)
+        if cell.reset_after:
+            d_hn_t.mul_(dh)
+            both.mul_(dh.unsqueeze(1))
+            dh = recurrence.n.backward(d_hn_t, start + t).addcmul_(dh, u_t)
+        else:
+            d_reset = recurrence.n.backward(d_n_t, start + t)
+            d_r.mul_(d_reset)
+            d_u.mul_(dh)
+            dh = d_reset.mul_(r_t).addcmul_(dh, u_t)
+        dh = dh.add_(recurrence.ru.backward(d_ru_t, start + t))
+    return dh

@@ -1,0 +1,170 @@
+"""The LSTM in torch operations, for every device and dtype."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from varrnn.cells import LSTMCell, Weights
+from varrnn.dropout import Masks, is_ones
+from varrnn.kernels.lstm import Saved
+from varrnn.kernels.matmul import (
+    GateGradient,
+    Recurrence,
+    bias_grads,
+    chunks,
+    input_projection,
+    mask_steps,
+    masked_input,
+    to_weight_layout,
+)
+from varrnn.kernels.pointwise import activation_backward, apply_activations, previous_states, tanh, tanh_backward
+
+
+def run_forward(
+    cell: LSTMCell, x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, save_gates: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Chunk by chunk: the input products of some steps at once, then their steps."""
+    steps, batch, _ = x.shape
+    size = w.w_hh.shape[1]
+    h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
+    parts = chunks(x, 4 * size)
+    gates = x.new_empty(steps if save_gates else parts[0][1], batch, 4 * size)
+    bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
+    recurrence = Recurrence(w.w_hh, masks.z_h, 4, x.shape)
+    cell_mask = CellMask(masks.z_c)
+    state = (h0, c0)
+    for start, stop in parts:
+        chunk = gates[start:stop] if save_gates else gates[: stop - start]
+        masked = masked_input(x[start:stop], mask_steps(masks.z_x, start, stop))
+        preact = input_projection(masked, w.w_ih, bias, 4, out=chunk.view(-1, 4 * size)).view_as(chunk)
+        history = (chunk, h[start:stop], c[start:stop])
+        state = forward_steps(cell, preact, start, history, state, recurrence, cell_mask)
+    return h, c, gates
+
+
+def forward_steps(
+    cell: LSTMCell,
+    preact: Tensor,
+    start: int,
+    history: tuple[Tensor, Tensor, Tensor],
+    state: tuple[Tensor, Tensor],
+    recurrence: Recurrence,
+    cell_mask: "CellMask",
+) -> tuple[Tensor, Tensor]:
+    """The steps of one chunk from its input products (k, B, 4H); fills gates (perhaps the same memory), h and c."""
+    gates, h, c = history
+    h_prev, c_prev = state
+    size = h.shape[-1]
+    tanh_c = torch.empty_like(c_prev)
+    views = (preact, gates, *gates.unflatten(-1, (4, size)).unbind(2), h, c)
+    for t, (preact_t, gates_t, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.unbind(0) for view in views)), start):
+        preact_t = recurrence.forward(preact_t, h_prev, t)
+        preact_g = preact_t[:, 2 * size : 3 * size]
+        apply_activations(cell.gate_activation, cell.candidate_activation, preact_t, preact_g, gates_t, g)
+        torch.mul(i, g, out=c_t).addcmul_(f, c_prev)
+        cell_mask.apply(c_t, t)
+        torch.mul(o, tanh(c_t, out=tanh_c), out=h_t)
+        cell_mask.scale_output(h_t, t)
+        h_prev, c_prev = h_t, c_t
+    return h_prev, c_prev
+
+
+class CellMask:
+    """Moon's mask on c_t and the factor on h_t where it is read; no operation at all when they are ones."""
+
+    def __init__(self, z_c: Tensor) -> None:
+        self.plain = is_ones(z_c)
+        self.steps = list(z_c.unbind(0))
+
+    def mask_at(self, t: int) -> Tensor:
+        return self.steps[t if len(self.steps) > 1 else 0][0]
+
+    def output_at(self, t: int) -> Tensor:
+        return self.steps[t if len(self.steps) > 1 else 0][-1]
+
+    def apply(self, c: Tensor, t: int) -> None:
+        if not self.plain:
+            c.mul_(self.mask_at(t))
+
+    def scale_output(self, h: Tensor, t: int) -> None:
+        if not self.plain:
+            h.mul_(self.output_at(t))
+
+
+def run_backward(
+    s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs_grad: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    state = torch.zeros_like(s.h0), torch.zeros_like(s.c0)
+    dx = torch.empty_like(s.x) if needs_grad[0] else None
+    dw_ih = dw_hh = db = None
+    recurrence = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape, backwards=True)
+    cell_mask = CellMask(s.masks.z_c)
+    parts = chunks(s.h, 4 * s.h.shape[-1])
+    buffer = torch.empty_like(s.gates[: parts[0][1]])
+    for start, stop in reversed(parts):
+        steps = slice(start, stop)
+        z_x, z_h, z_c = (mask_steps(z, start, stop) for z in s.masks)
+        h_prev, c_prev = previous_states(s.h, s.h0, start, stop), previous_states(s.c, s.c0, start, stop)
+        da = buffer[: stop - start]
+        dh_dc = local_gradients(s.cell, s.gates[steps], s.c[steps], c_prev, z_c, da)
+        grad_output = tuple(None if d is None else d[steps] for d in (dh_out, dc_out))
+        state = backward_steps((da, dh_dc, s.gates[steps]), start, state, grad_output, recurrence, cell_mask)
+        rows = da.view(-1, da.shape[-1])
+        gradient = GateGradient(rows, 4)
+        if needs_grad[3]:
+            dw_ih = gradient.weight_grad(masked_input(s.x[steps], z_x), dw_ih)
+        if needs_grad[4]:
+            dw_hh = gradient.weight_grad(masked_input(h_prev, z_h), dw_hh)
+        if needs_grad[5] or needs_grad[6]:
+            db = rows.sum(0) if db is None else db.add_(rows.sum(0))
+        if dx is not None:
+            gradient.input_grad(s.w.w_ih, z_x, dx[steps])
+    return dx, *state, to_weight_layout(dw_ih), to_weight_layout(dw_hh), *bias_grads(db, *needs_grad[5:7])
+
+
+def local_gradients(cell: LSTMCell, gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tensor) -> Tensor:
+    """Local derivatives of a chunk: of c_t by i, f, g and of h_t by o into ``da``; returns that of h_t by c_t."""
+    i, f, g, o = gates.unflatten(-1, (4, -1)).unbind(2)
+    d_i, d_f, d_g, d_o = da.unflatten(-1, (4, -1)).unbind(2)
+    dh_dc = tanh(c, out=torch.empty_like(c))
+    activation_backward(cell.gate_activation, g, i, grad_input=d_i)
+    activation_backward(cell.gate_activation, c_prev, f, grad_input=d_f)
+    activation_backward(cell.candidate_activation, i, g, grad_input=d_g)
+    activation_backward(cell.gate_activation, dh_dc, o, grad_input=d_o)
+    tanh_backward(o, dh_dc, grad_input=dh_dc)
+    if not is_ones(z_c):
+        d_o.mul_(z_c[:, -1])
+        dh_dc.mul_(z_c[:, -1])
+    return dh_dc
+
+
+def backward_steps(
+    chunk: tuple[Tensor, Tensor, Tensor],
+    start: int,
+    state: tuple[Tensor, Tensor],
+    grad_output: tuple[Tensor | None, ...],
+    recurrence: Recurrence,
+    cell_mask: CellMask,
+) -> tuple[Tensor, Tensor]:
+    """The steps of one chunk backwards: ``da`` turns from local derivatives into the gradient of the gates' inputs."""
+    da, dh_dc, gates = chunk
+    dh, dc = state
+    d_ifgo = da.unflatten(-1, (4, -1))
+    forget = gates.unflatten(-1, (4, -1))[:, :, 1]
+    views = (da, d_ifgo[:, :, :3], d_ifgo[:, :, 3], dh_dc, forget)
+    steps = list(zip(*(view.unbind(0) for view in views)))
+    for t in reversed(range(len(steps))):
+        d_t, d_ifg, d_o, dh_dc_t, f = steps[t]
+        if grad_output[0] is not None:
+            dh.add_(grad_output[0][t])
+        if grad_output[1] is not None:
+            dc.add_(grad_output[1][t])
+        dc.addcmul_(dh, dh_dc_t)
+        cell_mask.apply(dc, start + t)
+        d_ifg.mul_(dc.unsqueeze(1))
+        d_o.mul_(dh)
+        dc.mul_(f)
+        dh = recurrence.backward(d_t, start + t)
+    return dh, dc
