@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
     options = parser.parse_intermixed_args()
     check(options)
-    config = compose.load_run(options.run, options.overrides)
+    config = compose.load_config(options.run, options.overrides)
     check_task(options, config)
     task, model = load(options.run, config)
     options.out = fileio.folder(options.out or options.run / "uncertainty")

@@ -150,7 +150,7 @@ def save(config: Config, file: Path) -> None:
     fileio.write_text(file, OmegaConf.to_yaml(asdict(config)), schema.OTHER_FOLDER)
 
 
-def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The config of an existing run, with `mc.*` (and device, threads, progress) changed as asked."""
     file = Path(folder) / "config.yaml"
     if not file.is_file():

@@ -34,7 +34,7 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
             ended = run_summary.read(run)
             if run_summary.is_finished(ended):
                 continue
-            lines, again = last_lines(run), run_command(compose.load_run(run))
+            lines, again = last_lines(run), run_command(compose.load_config(run))
         except (*compose.NOT_COMPOSED, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
             ended, lines, again = None, str(error).splitlines()[:1], "the same command as before"
         found.append(Unfinished(_status(run, ended), Failure(str(run), lines, again)))

@@ -33,6 +33,7 @@ class LanguageModelTask:
 
     def __init__(self, corpus: Corpus, options: schema.LanguageModel, device: torch.device) -> None:
         self.name, self.sha256, self.num_words = corpus.name, corpus.sha256, corpus.num_words
+        self.all_words = corpus.words
         self.steps, self.batch_size, self.headlined = options.steps, options.batch_size, options.headline
         self.train, self.valid = (self._columns(corpus, split, device) for split in ("train", "valid"))
         self.test = torch.from_numpy(corpus.test).to(device)
@@ -59,15 +60,11 @@ class LanguageModelTask:
 
     def model(self, config: schema.Config) -> SequenceModel:
         """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
-        chosen = config.model
-        dropout = dropout_of(chosen, chosen.per_gate)
-        options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
-        size = config.size
-        model = SequenceModel(
-            self.num_words, size.units, size.layers, self.num_words, dropout, config.cell, chosen.word_tokens, **options
-        )
-        initialise(model, size.init, config.seed)
-        return model.to(self.train.device)
+        return build_model(config, self.num_words).to(self.train.device)
+
+    def vocabulary(self) -> dict[str, Any]:
+        """A word's id is its place in the list."""
+        return {"words": self.all_words}
 
     def words(self, update: int) -> int:
         """T x B: every window is full."""
@@ -143,6 +140,18 @@ class LanguageModelTask:
         ppl, error = carlo.result()
         metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": carlo.done}
         return metrics, {"mc_curve": carlo.curve_ppl()}, earlier
+
+
+def build_model(config: schema.Config, num_words: int) -> SequenceModel:
+    """Embedding, layers and a softmax over `num_words` words; everything starts uniform in [-init, init]."""
+    chosen, size = config.model, config.size
+    options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
+    dropout = dropout_of(chosen, chosen.per_gate)
+    model = SequenceModel(
+        num_words, size.units, size.layers, num_words, dropout, config.cell, chosen.word_tokens, **options
+    )
+    initialise(model, size.init, config.seed)
+    return model
 
 
 def samples_file(config: schema.Config) -> str:

@@ -1,6 +1,7 @@
 """One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
 
 import contextlib
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from varrnn.training.progress import Bar
 from varrnn.training.signals import Interrupts
 from varrnn.training.trainer import BEST, CHECKPOINT, Progress, Trainer, Unstable
 
+VOCABULARY = "vocabulary.json"
 PATHS = ("runs_root", "run_dir")
 
 
@@ -57,7 +59,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     run_summary.forget_peak_memory(place)
     begun = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if begun and (folder / "config.yaml").is_file():
-        saved = compose.load_run(folder)
+        saved = compose.load_config(folder)
         checkpoint.refuse_changes(folder, compose.of_a_folder(saved), compose.of_a_folder(config))
     ended, goes_on = run_summary.read(folder), False
     if run_summary.is_finished(ended):
@@ -75,6 +77,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
         task = base.build(config, place)
         check_task(task, config, folder, ended)
+        save_vocabulary(task, folder)
         model = task.model(config)
         if ended is not None and goes_on:  # from now on its numbers are not those of the checkpoint
             bar.line("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
@@ -87,6 +90,12 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         print(run_summary.describe(ended, config))
         bar.leave_if_asked()
     return ended
+
+
+def save_vocabulary(task: Task, folder: Path) -> None:
+    """So that a trained model reads new texts without its corpus."""
+    if not (folder / VOCABULARY).is_file():
+        checkpoint.write_text(folder / VOCABULARY, json.dumps(task.vocabulary(), ensure_ascii=False) + "\n")
 
 
 def show_again(ended: dict[str, Any], config: Config, folder: Path, asked: int) -> dict[str, Any]:
