@@ -2,13 +2,16 @@
 
 import json
 import re
+import runpy
 import time
+from argparse import Namespace
 
 import pytest
-from helpers import browser
+from helpers import ROOT, browser
 from helpers.runs import learnable_texts, python
 
 from varrnn.config import compose
+from varrnn.errors import UserError
 from varrnn.records import store
 from varrnn.reproduction.claims import CLAIMS
 from varrnn.reproduction.figures import collect
@@ -16,6 +19,8 @@ from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts, page
 from varrnn.reproduction.report.content import FIGURES, GROUPS, OPEN, collect_content
 from varrnn.training import run as training_run
+
+REPORT = runpy.run_path(str(ROOT / "scripts" / "report.py"))["words"].__globals__
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +104,12 @@ def test_words_that_look_like_markup_stay_words(content):
     assert json.loads(saved[1])["summary"].startswith("</script>")
 
 
-def test_without_a_run_the_page_says_how_to_get_the_words(tmp_path):
-    done = python("scripts/report.py", "--text", str(tmp_path / "a.txt"), "--out", str(tmp_path / "x.html"))
-    if done.returncode:  # while results/weights is empty
-        assert done.stderr.startswith("error: --text needs a trained model: give --run RUN_DIR")
+def test_a_text_needs_a_trained_model(tmp_path, monkeypatch):
+    monkeypatch.setitem(REPORT, "find_weights", lambda: None)
+    options = Namespace(run=None, text=tmp_path / "a.txt", words=20, samples=5)
+    with pytest.raises(UserError, match="--text needs a trained model: give --run RUN_DIR"):
+        REPORT["words"](options)
+    assert REPORT["words"](Namespace(run=None, text=None)) is None
 
 
 def test_mistakes_get_one_line(tmp_path):

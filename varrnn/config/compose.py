@@ -158,8 +158,10 @@ def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> Config:
     made = OmegaConf.structured(Config)
     for override in overrides:
         key = override.split("=", 1)[0]
-        if "=" not in override or not (key.startswith("mc.") or key in ("device", "threads", "progress")):
-            raise UserError(f"{override}: a finished run can only be given mc.*=, device=, threads= or progress=")
+        if "=" not in override or not (key.startswith(("mc.", "logger.")) or key in ("device", "threads", "progress")):
+            raise UserError(
+                f"{override}: a finished run can only be given mc.*=, logger.*=, device=, threads= or progress="
+            )
     try:
         saved = OmegaConf.load(file)
         made.task = OmegaConf.structured(_task_class(saved))

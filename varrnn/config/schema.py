@@ -148,6 +148,15 @@ class MC:
 
 
 @dataclass
+class Logger:
+    """Where live curves go, beside log.csv."""
+
+    name: str = option("csv", "csv (log.csv alone), tensorboard or wandb")
+    project: str = option("varrnn", "wandb: the project that runs appear in")
+    mode: str = option("online", "wandb: online, offline or disabled")
+
+
+@dataclass
 class Config:
     """One run."""
 
@@ -157,6 +166,7 @@ class Config:
     task: Task = option(Task, "the data and what is predicted")
     train: Train = option(Train, "how the run is carried out")
     mc: MC = option(MC, "MC dropout at test time")
+    logger: Logger = option(Logger, "live curves")
     cell: str = option("lstm", "lstm, gru or rnn")
     protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
@@ -173,7 +183,7 @@ TASKS = {"language_model": LanguageModel, "sentiment": Sentiment}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 HORIZON = "optim.epochs"
 NOT_IDENTITY = (
-    *("device", "threads", "progress", "runs_root", "run_dir", "mc"),
+    *("device", "threads", "progress", "runs_root", "run_dir", "mc", "logger"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch

@@ -126,12 +126,14 @@ class LanguageModelTask:
         earlier = resume(carlo, file, described, samples)
         commits = list(dict.fromkeys([*earlier.commits, run_summary.code()]))
         bar.start(max(samples, carlo.done) * (len(self.test) - 1), carlo.done * (len(self.test) - 1) + carlo.progress)
+        bar.logger.resume_mc(carlo.done)
         while carlo.done < samples:
             before = carlo.done
             bar.advance(carlo.advance(samples))
             if carlo.done != before:
                 ppl, error = carlo.result()
                 bar.show(f"{carlo.done} samples: ppl {ppl:.2f} +- {error:.2f}")
+                bar.logger.log_mc(carlo.done, {"test_ppl": ppl, "standard_error": error})
             if bar.save_due() or carlo.done == samples:
                 spent = earlier.seconds + bar.seconds() - started
                 told = {"described": described, "device": device.type, "seconds": spent, "commits": commits}

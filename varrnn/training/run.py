@@ -15,23 +15,26 @@ from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.tasks import base
 from varrnn.tasks.base import Numbers, Task
 from varrnn.tasks.model import SequenceModel
-from varrnn.training import checkpoint, device
+from varrnn.training import checkpoint, device, loggers
 from varrnn.training import summary as run_summary
 from varrnn.training.progress import Bar
 from varrnn.training.signals import Interrupts
 from varrnn.training.trainer import BEST, CHECKPOINT, Progress, Trainer, Unstable
 
 VOCABULARY = "vocabulary.json"
-PATHS = ("runs_root", "run_dir")
+PATHS = ("runs_root", "run_dir", "logger")
 
 
-def run(config: Config, folder: Path | None = None) -> dict[str, Any]:
-    """Train and evaluate what the config says, or whatever of it is still missing; returns the summary."""
+def run(config: Config, folder: Path | None = None, describe: bool = True) -> dict[str, Any]:
+    """Train and evaluate what the config says, or whatever of it is still missing; returns the summary.
+
+    `describe` prints all final numbers.
+    """
     folder = compose.run_dir(config) if folder is None else folder
     with checkpoint.locked(folder):
         (folder / "error.txt").unlink(missing_ok=True)
         try:
-            return _run(config, folder)
+            return _run(config, folder, describe)
         except UserError as error:
             note(folder, error)
             raise
@@ -53,7 +56,7 @@ def note(folder: Path, error: Exception) -> None:
             checkpoint.write_text(folder / "error.txt", f"{error}\n")
 
 
-def _run(config: Config, folder: Path) -> dict[str, Any]:
+def _run(config: Config, folder: Path, describe: bool) -> dict[str, Any]:
     run_summary.code()  # asked now: see results.commit
     place = device.choose_device(config)
     run_summary.forget_peak_memory(place)
@@ -66,7 +69,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         asked = config.optim.epochs
         config, goes_on = horizon(config, ended)
         if not goes_on and mc_done(ended, config):
-            return show_again(ended, config, folder, asked)
+            return show_again(ended, config, folder, asked, describe)
         if goes_on and not (folder / CHECKPOINT).is_file():
             raise UserError(
                 f"{folder / CHECKPOINT}: is missing, so this run cannot go on; choose run_dir= to train anew"
@@ -75,6 +78,7 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
         compose.save(config, folder / "config.yaml")
     how = f"stopped and saved in {folder}; the same command goes on from here"
     with Interrupts() as interrupts, Bar(interrupts, config.progress, config.train.checkpoint_minutes, how) as bar:
+        bar.logger = loggers.make_logger(config, folder, bar.line)
         task = base.build(config, place)
         check_task(task, config, folder, ended)
         save_vocabulary(task, folder)
@@ -87,7 +91,9 @@ def _run(config: Config, folder: Path) -> dict[str, Any]:
             bar.line(f"run: {folder}")
             ended = train(task, model, config, folder, bar, place)
         ended = add_mc(ended, task, model, config, folder, bar)
-        print(run_summary.describe(ended, config))
+        bar.logger.finish({name: value for name, value in ended["metrics"].items() if isinstance(value, int | float)})
+        if describe:
+            print(run_summary.describe(ended, config))
         bar.leave_if_asked()
     return ended
 
@@ -98,11 +104,13 @@ def save_vocabulary(task: Task, folder: Path) -> None:
         checkpoint.write_text(folder / VOCABULARY, json.dumps(task.vocabulary(), ensure_ascii=False) + "\n")
 
 
-def show_again(ended: dict[str, Any], config: Config, folder: Path, asked: int) -> dict[str, Any]:
+def show_again(ended: dict[str, Any], config: Config, folder: Path, asked: int, describe: bool) -> dict[str, Any]:
     """There is nothing left to do; `asked` epochs may be fewer than it has."""
     check_own_files(config, folder, ended)
     longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
-    print(f"finished already{longer}: {folder}\n{run_summary.describe(ended, config)}")
+    print(f"finished already{longer}: {folder}")
+    if describe:
+        print(run_summary.describe(ended, config))
     return ended
 
 

@@ -70,6 +70,7 @@ class Trainer:
         now.commits = [*(one for one in now.commits if one != code), code]
         now.places = [*(one for one in now.places if one != here), here]
         self._start_bar()
+        self.bar.logger.resume(self._step())
         while not self.finished():
             self._train_epoch()
             self._end_epoch()
@@ -102,7 +103,9 @@ class Trainer:
             self.bar.advance(task.words(update))
             if now.update % every == 0 or now.update == task.updates:
                 self._look(seen, lr)
+                words, before = sum(map(task.words, range(seen, now.update))), started
                 seen, started = now.update, self._clock(started)
+                self._log_updates(lr, words / max(started - before, 1e-9))
             if now.update < task.updates and self.bar.save_due():
                 self._look(seen, lr)
                 seen = now.update
@@ -142,6 +145,21 @@ class Trainer:
             shown = "  ".join(f"{k} {v:.2f}" for k, v in self.task.train_metrics(mean).items())
             self.bar.show(f"epoch {now.epoch}/{self.config.optim.epochs}  {shown}  norm {recent[-1][1]:.1f}")
 
+    def _step(self) -> int:
+        """Updates since the beginning of the run."""
+        return (self.progress.epoch - 1) * self.task.updates + self.progress.update
+
+    def _log_updates(self, lr: float, words_per_second: float) -> None:
+        """A point of the live curves: the mean of the last `log_every` updates. The device has caught up by now.
+
+        It is the same after a stop, since the updates before the stop are in the checkpoint too.
+        """
+        now, every = self.progress, self.config.train.log_every
+        assert now.looked_at is not None
+        loss, norm = now.looked_at[(now.update - 1) // every * every : now.update].mean(0).tolist()
+        point = {"loss": loss, "grad_norm": norm, "lr": lr, "words_per_second": words_per_second}
+        self.bar.logger.log(self._step(), {f"update/{name}": value for name, value in point.items()})
+
     def _end_epoch(self) -> None:
         now = self.progress
         assert now.looked_at is not None
@@ -166,6 +184,8 @@ class Trainer:
                 "seconds": now.epoch_seconds,
             }
         )
+        row = {f"epoch/{name}": values[-1] for name, values in now.history.items()}
+        self.bar.logger.log(self._step(), row)
         self._keep_best(measured)
         now.epoch, now.update, now.state, now.looked_at, now.epoch_seconds = now.epoch + 1, 0, None, None, 0.0
 
