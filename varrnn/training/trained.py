@@ -51,6 +51,7 @@ class TrainedRun:
     model: Any
     metrics: dict[str, Any]
     content: dict[str, Any]  # of vocabulary.json
+    data: dict[str, Any]  # name and sha256 of what it was trained on
 
     @property
     def is_language_model(self) -> bool:
@@ -176,7 +177,7 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
     folder = Path(folder)
     config = compose.load_config(folder, overrides)
     exported = (folder / WEIGHTS).is_file()
-    summary = {"metrics": read_metrics(folder / METRICS)} if exported else run_summary.finished(folder)
+    summary = read_metrics(folder / METRICS) if exported else run_summary.finished(folder)
     content = read_vocabulary(folder)
     device = choose_device(config)
     if content is None:
@@ -191,7 +192,7 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
         load_weights(model, folder / WEIGHTS)
     else:
         run.load_reported(model, config, folder)
-    return TrainedRun(folder, config, model.eval(), summary["metrics"], content)
+    return TrainedRun(folder, config, model.eval(), summary["metrics"], content, summary["data"])
 
 
 def _build(config: schema.Config, content: dict[str, Any]) -> SequenceModel:

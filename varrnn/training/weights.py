@@ -61,13 +61,14 @@ def load_weights(model: torch.nn.Module, file: Path) -> None:
         raise UserError(f"{file}: not the weights of this model, or damaged ({said}); export it again") from error
 
 
-def write_metrics(file: Path, metrics: dict[str, Any]) -> None:
-    fileio.write_text(file, json.dumps(metrics, indent=1) + "\n")
+def write_metrics(file: Path, content: dict[str, Any]) -> None:
+    fileio.write_text(file, json.dumps(content, indent=1) + "\n")
 
 
 def read_metrics(file: Path) -> dict[str, Any]:
-    """The numbers of the run behind exported weights."""
+    """`metrics` and `data` of the run behind exported weights."""
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{file}: not readable ({error}); export the weights again") from error
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return {"metrics": dict(content["metrics"]), "data": dict(content["data"])}
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise UserError(f"{file}: not readable ({type(error).__name__}); export the weights again") from error
