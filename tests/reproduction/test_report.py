@@ -8,34 +8,52 @@ from argparse import Namespace
 
 import pytest
 from helpers import ROOT, browser
+from helpers import records as synthetic
 from helpers.runs import learnable_texts, python
 
 from varrnn.config import compose
+from varrnn.config.identity import identify, matches
 from varrnn.errors import UserError
 from varrnn.records import store
+from varrnn.reproduction.artefact import experiment
 from varrnn.reproduction.claims import CLAIMS
 from varrnn.reproduction.figures import collect
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts, page
 from varrnn.reproduction.report.content import FIGURES, GROUPS, OPEN, collect_content
+from varrnn.reproduction.runs import figure3
 from varrnn.training import run as training_run
 
 REPORT = runpy.run_path(str(ROOT / "scripts" / "report.py"))["words"].__globals__
 
 
 @pytest.fixture(scope="module")
-def content():
-    return collect_content(store.load(), None)
+def folder(tmp_path_factory):
+    """Records of the medium models of Table 1 and of the LSTMs of figure 3, two seeds each."""
+    folder = tmp_path_factory.mktemp("report")
+    lstm = [synthetic.sentiment_run(run, seed) for run in figure3("lstm").values() for seed in (1, 2)]
+    synthetic.save([*synthetic.table1_records("medium", (1, 2)), *lstm], folder / "records")
+    return folder
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def records(folder):
+    return store.load(folder / "records")
+
+
+@pytest.fixture(scope="module")
+def content(records):
+    return collect_content(records, None)
+
+
+@pytest.fixture(scope="module")
+def written(folder):
     """The page as `make report` writes it, with the words of a tiny run."""
-    folder = tmp_path_factory.mktemp("report")
     config = compose.compose([*learnable_texts(folder), f"run_dir={folder / 'run'}"])
     training_run.run(config)
-    options = ("--run", str(folder / "run"), "--words", "20", "--samples", "8", "--out", str(folder / "report.html"))
-    done = python("scripts/report.py", *options)
+    words = ("--run", str(folder / "run"), "--words", "20", "--samples", "8")
+    files = ("--records", str(folder / "records"), "--out", str(folder / "report.html"))
+    done = python("scripts/report.py", *words, *files)
     assert done.returncode == 0, done.stderr
     return folder / "report.html"
 
@@ -49,50 +67,44 @@ def test_every_claim_is_a_tile_with_its_quotation(content):
     assert all(tile["rule"] and tile["commands"] for tile in tiles.values())
 
 
-def test_a_curve_of_a_figure_is_that_of_its_record(content):
+def test_a_curve_of_a_figure_is_that_of_its_records(content, records):
+    """Mean and standard deviation over seeds, with the command of the runs behind it."""
+    assert [figure["name"] for figure in content["figures"]] == list(FIGURES)
     figure = next(figure for figure in content["figures"] if figure["name"] == "figure3")
-    assert len(content["figures"]) == len(FIGURES)
-    panel = next(panel for panel in figure["panels"] if panel["title"].startswith("(a)"))
+    panel = next(panel for panel in figure["panels"] if panel["title"].startswith("(b)"))
     curve = next(trace for trace in panel["traces"] if trace["label"].startswith("Naive"))
-    words = curve["command"].split()[2:]
-    record = (
-        store.load().group(tuple(word for word in words if word != "-m" and not word.startswith("seed="))).records[0]
-    )
-    epochs, values = record.column("train_rmse")
-    assert curve["x"] == epochs.tolist() and curve["y"] == pytest.approx(values, rel=1e-4)
-    test = next(panel for panel in figure["panels"] if panel["title"].startswith("(b)"))
-    assert {line["label"].split()[0] for line in test["lines"]} == {"constant", "ridge"}
+    wanted = records.group(overrides(curve["command"])).curve("test_rmse_mc")
+    assert wanted.n == 2 and curve["command"].endswith("seed=1,2")
+    assert curve["x"] == wanted.epochs.tolist() and curve["y"] == pytest.approx(wanted.mean, rel=1e-4)
+    assert curve["low"] == pytest.approx(wanted.mean - wanted.std, rel=1e-4)
+    assert curve["high"] == pytest.approx(wanted.mean + wanted.std, rel=1e-4)
+    assert {line["label"].split()[0] for line in panel["lines"]} == {"constant", "ridge"}
+    assert any("GRU" in title for title in figure["empty"]) and any("cell=gru" in one for one in figure["missing"])
 
 
-def test_bands_of_several_seeds_reach_the_page(records_of):
-    from matplotlib.figure import Figure
-
-    from varrnn.reproduction.figures import band
-
-    axes = Figure().subplots()
-    curve = store.Curve(*(store.np.array(x) for x in ([1, 2, 3], [3.0, 2.0, 1.5], [0.1, 0.2, 0.3])), 2)
-    axes.plot(curve.epochs, curve.mean, color="#0072b2", label="a curve", gid="python run.py")
-    band(axes, curve, "#0072b2")
-    (trace,) = charts.from_axes(axes)["traces"]
-    assert trace["low"] == [2.9, 1.8, 1.2] and trace["high"] == [3.1, 2.2, 1.8]
-    assert trace["command"] == "python run.py" and not trace["missing"]
-
-
-def test_figures_are_collected_instead_of_saved(tmp_path):
-    from varrnn.reproduction.artefact import experiment
-
+def test_figures_are_collected_instead_of_saved(tmp_path, records):
     with collect() as figures:
-        written = experiment("figure3").ARTEFACT.draw(store.load(), tmp_path)
+        written = experiment("figure3").ARTEFACT.draw(records, tmp_path)
     assert written == [] and len(figures) == 1 and not list(tmp_path.iterdir())
 
 
-def test_the_command_of_a_curve_starts_the_recorded_run(content):
-    """Composing it gives the identity of the record."""
-    from varrnn.config.identity import identify, matches
+def test_learning_curves_stand_beside_the_published_values(content, records):
+    medium = next(chart for chart in content["curves"] if "medium" in chart["title"])
+    assert {f"{line['value']:g}" for line in medium["lines"]} >= {"121.1", "86.2", "81.9"}
+    for trace in medium["traces"]:
+        if not trace.get("hidden") and not trace["missing"]:
+            wanted = records.group(overrides(trace["command"])).curve("valid_ppl_authors")
+            assert trace["y"] == pytest.approx(wanted.mean, rel=1e-4) and wanted.n == 2
+    large = next(chart for chart in content["curves"] if "large" in chart["title"])
+    assert all(trace["missing"] and "experiment=ptb_large" in trace["command"] for trace in large["traces"])
+    assert content["curves"].index(medium) < content["curves"].index(large)  # what has data comes first
 
-    small = next(chart for chart in content["curves"] if "small" in chart["title"])
+
+def test_the_commands_of_the_committed_curves_start_the_recorded_runs():
+    """Composing a command gives the identity of a record, whatever its rates."""
     records = store.load()
-    for trace in (trace for trace in small["traces"] if not trace["missing"]):
+    curves = [trace for chart in charts.learning_curves(records) for trace in chart["traces"]]
+    for trace in (trace for trace in curves if not trace["missing"]):
         wanted = identify(overrides(trace["command"]))
         assert any(matches(record.identity, wanted) for record in records.runs), trace["command"]
 
@@ -135,17 +147,21 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         # a chip hides its tiles
         chips = driver.find_elements("css selector", "#claim-filter button")
         chips[-1].click()
-        assert not find("id", "tile-C1").is_displayed() and find("id", "tile-C27").is_displayed()
+        assert not find("id", "tile-C37").is_displayed() and find("id", "tile-C27").is_displayed()
         # a key hides its curve and shows it again
         driver.execute_script("document.getElementById('curves').scrollIntoView({behavior: 'instant'})")
-        plot = "#curves .chart .plot .scatterlayer .trace"
-        before = wait(lambda: len(driver.find_elements("css selector", plot)))
+        names = "return (document.querySelector('#curves .plot').data || []).map((trace) => trace.name).filter(Boolean)"
+        curves = wait(lambda: driver.execute_script(names))
+        drawn = "#curves .chart:first-child .scatterlayer .trace"
+        before = wait(lambda: len(driver.find_elements("css selector", drawn)))
         key = find("css selector", "#curves .chart .key[aria-pressed='true']")
+        assert key.text in curves
         key.click()
-        assert wait(lambda: len(driver.find_elements("css selector", plot)) == before - 1)
+        assert driver.execute_script(names) == [name for name in curves if name != key.text]
+        assert wait(lambda: len(driver.find_elements("css selector", drawn)) < before)
         assert key.get_attribute("aria-pressed") == "false"
         key.click()
-        assert wait(lambda: len(driver.find_elements("css selector", plot)) == before)
+        assert driver.execute_script(names) == curves
         # the words change with the number of samples; the tip has five likely words
         shades = "return [...document.querySelectorAll('#words .w')].map((w) => w.style.getPropertyValue('--v'))"
         many = driver.execute_script(shades)

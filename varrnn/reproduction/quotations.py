@@ -121,6 +121,10 @@ SAME_MASK = (
     "In the new dropout variant, we repeat the same dropout mask at each time step for both inputs, outputs, and "
     "recurrent layers (drop the same network units at each time step)."
 )
+DIFFERENT_MASKS = (
+    "no dropout is used with the recurrent connections since the use of different masks with these connections leads "
+    "to deteriorated performance"
+)
 NEAR_ZERO = "In this experiment all models have converged, with the loss getting near zero (not shown)."
 
 # by claim; a claim of ours without a sentence in the paper has none
@@ -147,7 +151,7 @@ QUOTATIONS: dict[str, str] = {
     "C23": NO_DECAY,
     "C24": DECAY,
     **dict.fromkeys(("C26", "C27"), ONLY_MODEL),
-    "C28": GRU,
+    **dict.fromkeys(("C28", "C28b"), GRU),
     "C29": EARLY,
     "C30": PECULIAR,
     "C31": BOTH,
@@ -167,4 +171,5 @@ QUOTATIONS: dict[str, str] = {
     "C47": MOON_EMB,
     "C48": EITHER_SIZE,
     "C49": NEAR_ZERO,
+    **dict.fromkeys(("C50", "C50b"), DIFFERENT_MASKS),
 }
