@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: setup ## train three models on the built-in corpus, show a table and a figure (about 5 minutes of CPU)
+demo: setup ## train three models on the built-in corpus, show table, figure and sentences (about 6 minutes of CPU)
 	$(PY) scripts/demo.py $(ARGS)
 
 test: setup lint types ## lint, types, every test and notebook that can run here
