@@ -18,7 +18,7 @@ LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
 
 .PHONY: help setup own-venv demo test test-fast lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
-        paper table1 ensemble claims bench notebooks test-slurm clean $(FIGURES)
+        paper report table1 ensemble claims bench notebooks test-slurm clean $(FIGURES)
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_.-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -43,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt | own-venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: setup ## train three models on the built-in corpus, show a table and a figure (about 5 minutes of CPU)
+demo: setup ## train three models on the built-in corpus, show table, figure and sentences (about 6 minutes of CPU)
 	$(PY) scripts/demo.py $(ARGS)
 
 test: setup lint types ## lint, types, every test and notebook that can run here
@@ -91,6 +91,9 @@ table1: setup ## Table 1, ours beside the paper's (figure1 to figure15, ensemble
 
 ensemble $(FIGURES): setup
 	$(PY) experiments/$@.py $(ARGS)
+
+report: setup ## results/report.html: everything on one page that opens offline; ARGS='--run RUN_DIR' adds shaded words
+	$(PY) scripts/report.py $(ARGS)
 
 claims: setup ## a verdict on every claim of the paper
 	$(PY) scripts/claims.py $(ARGS)

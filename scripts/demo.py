@@ -1,4 +1,8 @@
-"""Train none, naive and variational_untied on the built-in corpus; show a table and their learning curves."""
+"""Train a language model without dropout, with naive and with variational dropout on the built-in corpus.
+
+Ends with a table, a figure of the learning curves, and sentences by the variational model whose words are shaded by
+what it does not know. Dropout rates and the number of epochs were chosen on the validation text, for each model.
+"""
 
 import argparse
 import time
@@ -11,22 +15,27 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from varrnn import fileio
+from varrnn.analysis.shaded_text import has_colours, legend, scale_max, shade, terminal_text, write_html
 from varrnn.cli.errors import user_errors
 from varrnn.config import compose
 from varrnn.config.schema import LanguageModelConfig
 from varrnn.errors import UserError
 from varrnn.reporting.style import VARIANTS
-from varrnn.training import allocator
+from varrnn.training import allocator, open_run
 from varrnn.training import run as training_run
 
 MODELS = ("none", "naive", "variational_untied")
+COLUMNS = {"epochs": "epochs", "valid_ppl": "valid", "test_ppl": "test", "test_ppl_mc": "test MC"}
+COLUMNS["wps_train"] = "words/s"
+HEADS = {"valid": "validation", "test": "test", "test MC": "test, MC dropout"}  # what is printed of the table
+PROMPTS = ("the function", "if the", "the")  # the first whose words the corpus has
 
 
 def main() -> None:
-    """Three runs, one table, one figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Three runs, one table, one figure, three sentences."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="further run.py overrides, e.g. optim.epochs=5")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the table and the figure go")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where table, figure and sentences go")
     arguments = parser.parse_args()
     allocator.retain_heap()
     for key in ("model", "run_dir"):
@@ -36,16 +45,18 @@ def main() -> None:
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
     fileio.folder(arguments.out)
     started = time.monotonic()
+    configs = {model: compose.compose([f"model={model}", *arguments.overrides]) for model in MODELS}
     summaries = {}
-    for model in MODELS:
-        print(f"\n=== {model} ===")
-        summaries[model] = training_run.run(compose.compose([f"model={model}", *arguments.overrides]))
+    for number, (model, config) in enumerate(configs.items(), 1):
+        print(f"\n=== {number} of {len(MODELS)}: {VARIANTS[model].label} ===")
+        summaries[model] = training_run.run(config, describe=False)
     shown = table(summaries)
-    print(f"\nPerplexity on {summaries['none']['data']['name']} (lower is better):")
-    print(shown.to_string(na_rep="-"), end="\n\n")
     shown.to_csv(arguments.out / "table.csv")
+    print(f"\n{explained(shown, summaries['none']['data']['name'])}\n")
     figure = draw(summaries, arguments.out / "curves.png")
-    print(f"table:  {arguments.out / 'table.csv'}\nfigure: {figure}\n{time.monotonic() - started:.0f} seconds in all")
+    page = sentences(compose.run_dir(configs["variational_untied"]), arguments.out / "sentences.html")
+    print(f"table:     {arguments.out / 'table.csv'}\nfigure:    {figure}\nsentences: {page}")
+    print(f"{time.monotonic() - started:.0f} seconds in all")
 
 
 def table(summaries: dict) -> pd.DataFrame:
@@ -53,14 +64,23 @@ def table(summaries: dict) -> pd.DataFrame:
 
     Runs that were there already may be longer than the others, so their epochs are shown.
     """
-    columns = {"epochs": "epochs", "valid_ppl": "valid", "test_ppl": "test", "test_ppl_mc": "test MC"}
-    columns["wps_train"] = "words/s"
-    rows = {model: {name: s["metrics"].get(key) for key, name in columns.items()} for model, s in summaries.items()}
+    rows = {model: {name: s["metrics"].get(key) for key, name in COLUMNS.items()} for model, s in summaries.items()}
     return (
         pd.DataFrame(rows)
         .T.astype(float)
         .round({"valid": 1, "test": 1, "test MC": 1, "words/s": 0})
         .astype({"epochs": int})
+    )
+
+
+def explained(shown: pd.DataFrame, corpus: str) -> str:
+    """The table for the terminal, and what its numbers mean."""
+    readable = shown[list(HEADS)].rename(columns=HEADS).rename(index={name: VARIANTS[name].label for name in MODELS})
+    return (
+        f"Perplexity on {corpus}: between how many equally likely next words the model hesitates. Lower is better.\n\n"
+        f"{readable.to_string(na_rep='-')}\n\n"
+        "Validation text: chose dropout rates and lengths. Test text: chose nothing. MC dropout averages the\n"
+        "predictions of many networks drawn from the one that was trained."
     )
 
 
@@ -74,6 +94,22 @@ def draw(summaries: dict, file: Path) -> Path:
     axis.set(xlabel="epoch", ylabel="perplexity", yscale="log", title="Learning curves on the built-in corpus")
     axis.legend(fontsize=8)
     figure.savefig(file, dpi=150)
+    return file
+
+
+def sentences(folder: Path, file: Path) -> Path:
+    """Three texts, each by one network drawn from the variational model: shaded in the terminal and on a page."""
+    run = open_run(folder)
+    words = run.vocabulary
+    known = (prompt for prompt in PROMPTS if not words.unknown_words(prompt.split()))
+    prompt = next(known, words.words[0])
+    texts = [shade(run, text) for text in run.generate(prompt, words=30, samples=3, mc=True)]
+    most, colours = scale_max(texts), has_colours()
+    print("What the variational model writes (each text by another network drawn from it):\n")
+    print("\n\n".join(terminal_text(text, most, colours) for text in texts), end="\n\n")
+    if colours:
+        print(legend(texts, most), end="\n\n")
+    write_html(file, texts, "Sentences by the variational model", f"python scripts/generate.py {folder} --mc")
     return file
 
 

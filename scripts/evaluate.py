@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
     options = parser.parse_args()
     allocator.retain_heap()
-    asked = compose.load_run(options.run_dir, options.overrides)
+    asked = compose.load_config(options.run_dir, options.overrides)
     run_summary.finished(options.run_dir)
     if not asked.model.drops and asked.mc.samples:
         print("without dropout every MC sample is the same: there is nothing to average")

@@ -7,11 +7,13 @@ standard deviation against error, and how much the predictive intervals hold. Th
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from varrnn import calibration, fileio, uncertainty
 from varrnn.analysis import uncertainty_plots as plots
@@ -25,9 +27,9 @@ from varrnn.tasks import base
 from varrnn.tasks.language_model import CORPORA, LanguageModelTask
 from varrnn.tasks.regression import mc_predictions
 from varrnn.tasks.sentiment import SentimentTask
-from varrnn.training import run as training_run
+from varrnn.training import open_run
 from varrnn.training import summary as run_summary
-from varrnn.training.device import choose_device
+from varrnn.training.weights import WEIGHTS
 
 LEVELS = np.linspace(0.05, 0.95, 19)
 LM_DEFAULTS = {
@@ -50,13 +52,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
     options = parser.parse_intermixed_args()
     check(options)
-    config = compose.load_run(options.run, options.overrides)
+    config = compose.load_config(options.run, options.overrides)
     check_task(options, config)
-    task, model = load(options.run, config)
-    options.out = fileio.folder(options.out or options.run / "uncertainty")
+    task, model = load(options.run, options.overrides)
+    options.out = fileio.folder(options.out or default_out(options.run))
     before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
     measure = language_model if isinstance(task, LanguageModelTask) else regression
-    numbers = json.dumps(run_summary.nan_to_null(measure(task, model, config, options)), indent=1)
+    with Stages() as stages:
+        found = measure(task, model, config, options, stages)
+    numbers = json.dumps(run_summary.nan_to_null(found), indent=1)
     fileio.write_text(options.out / "numbers.json", f"{numbers}\n")
     print(numbers)
     written = (file for file in sorted(options.out.iterdir()) if file.stat().st_mtime_ns != before.get(file))
@@ -101,28 +105,63 @@ def read_own(file: Path) -> str:
         raise UserError(f"--text {error}") from error
 
 
-def load(folder: Path, config: schema.RunConfig) -> tuple[Any, Any]:
-    """Task and model of a finished run, with the parameters behind its reported numbers."""
-    summary = run_summary.finished(folder)
-    if not config.model.drops:
-        raise UserError(f"{folder}: model={config.model.name} drops nothing, so MC dropout has nothing to say about it")
-    task = base.build(config, choose_device(config))
-    if task.sha256 != summary["data"]["sha256"]:
+class Stages:
+    """What is being computed, and how far it is: a bar on a terminal, a line per stage elsewhere."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+        self.bar = tqdm(unit="word", unit_scale=True, dynamic_ncols=True, disable=not self.shown, leave=False)
+
+    def __enter__(self) -> "Stages":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+    def start(self, name: str, total: int) -> None:
+        """The next stage reads `total` words."""
+        if self.shown:
+            self.bar.reset(total)
+            self.bar.set_description(name)
+        else:
+            print(f"{name} ({total:,} words)", flush=True)
+
+    def advance(self, words: int) -> None:
+        self.bar.update(words)
+
+
+def default_out(folder: Path) -> Path:
+    """Beside the run; exported weights are committed files, and pictures do not belong among them."""
+    if (folder / WEIGHTS).is_file():
+        return Path("runs") / "uncertainty" / folder.resolve().name
+    return folder / "uncertainty"
+
+
+def load(folder: Path, overrides: list[str]) -> tuple[Any, Any]:
+    """Task and model of a finished run, or of exported weights."""
+    run = open_run(folder, overrides)
+    if not run.config.model.drops:
+        name = run.config.model.name
+        raise UserError(f"{folder}: model={name} drops nothing, so MC dropout has nothing to say about it")
+    task = base.build(run.config, run.device)
+    if task.sha256 != run.data["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
-    model = task.model(config)
-    training_run.load_reported_weights(model, config, folder)
-    return task, model.eval()
+    return task, run.model
 
 
-def language_model(task: LanguageModelTask, model: Any, config: schema.RunConfig, options: Any) -> dict[str, Any]:
+def language_model(
+    task: LanguageModelTask, model: Any, config: schema.RunConfig, options: Any, stages: Stages
+) -> dict[str, Any]:
     """The four pictures of a language model."""
 
     def read(text: torch.Tensor, samples: int = options.samples) -> texts.WordUncertainty:
-        return texts.read_text(model, text, samples, config.seed, config.mc.word_dropout)
+        seed, dropped = config.seed, config.mc.word_dropout
+        return texts.read_text(model, text, samples, seed, dropped, tick=stages.advance)
 
     assert isinstance(config.task, schema.LanguageModelConfig)
     words = CORPORA[config.task.corpus](config.task).words
     shown = own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
+    stages.start("1/4 coloured words", len(shown) - 1)
     known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]
     title = f"{config.task.name}, {config.model.name}: {options.samples} samples"
     plots.words_html(spelled, known, options.out / "words.html", title)
@@ -134,11 +173,14 @@ def language_model(task: LanguageModelTask, model: Any, config: schema.RunConfig
         "scrambled": texts.shuffled(text),
         "uniform words": texts.random_words(text, len(words)),
     }
+    stages.start("2/4 test text and strange texts", 3 * (len(text) - 1))
     measured = {name: read(one) for name, one in strange.items()}
     usual = measured["test text"]
     scores = {name: auroc_by_measure(measured[name], usual) for name in ("scrambled", "uniform words")}
     plots.domains_picture(measured, scores, options.out / "domains.png")
+    stages.start("3/4 uncertainty by position", len(text))
     plots.position_picture(by_position(task, read, options), options.out / "position.png")
+    stages.start("4/4 calibration", len(text) - 1)
     diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(usual)}
     plots.reliability_picture(diagrams, options.out / "calibration.png")
     means = {name: {m: float(getattr(one, m).mean()) for m in texts.MEASURES} for name, one in measured.items()}
@@ -173,10 +215,13 @@ def reliability(known: texts.WordUncertainty) -> calibration.Reliability:
     return calibration.Reliability(10).add_answers(known.confidence, known.correct)
 
 
-def regression(task: SentimentTask, model: Any, config: schema.RunConfig, options: Any) -> dict[str, Any]:
+def regression(
+    task: SentimentTask, model: Any, config: schema.RunConfig, options: Any, stages: Stages
+) -> dict[str, Any]:
     """Deviation against error, and the share of ratings inside the predictive intervals."""
     stream = (config.seed, 0, task.test.number)
-    passes = mc_predictions(model, task.test.x, options.samples, stream, config.mc.word_dropout)
+    stages.start("predictions", options.samples * task.test.x.numel())
+    passes = mc_predictions(model, task.test.x, options.samples, stream, config.mc.word_dropout, stages.advance)
     drawn = passes * task.data.std + task.data.mean
     half = len(task.test.y) // 2  # the first half fits the noise, the second is shown
     precision = uncertainty.fit_precision(drawn[:, :half], task.test.y[:half])

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-SHUFFLE, MASKS, MONTE_CARLO = range(3)  # what a stream is for
+SHUFFLE, MASKS, MONTE_CARLO, GENERATION = range(4)  # what a stream is for
 
 
 def derive_seed(*numbers: int) -> int:

@@ -14,7 +14,7 @@ from helpers.runs import ROOT, TINY, make_run, python, write_texts
 
 from varrnn.cli import argv
 from varrnn.config import compose
-from varrnn.config.compose import load_run
+from varrnn.config.compose import load_config
 from varrnn.errors import UserError
 from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.training import checkpoint
@@ -158,14 +158,14 @@ def test_a_start_that_failed_does_not_block_the_right_one(tmp_path, monkeypatch)
     with pytest.raises(UserError, match="nowhere"):
         training_run.run(wrong)
     assert training_run.run(compose.compose([*TINY, "run_dir=here", "mc.samples=0"]))["status"] == "finished"
-    assert load_run("here").task.train == "a"
+    assert load_config("here").task.train == "a"
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "a: [", "task: {sead: 3}", "task: 3", "model: {p_Q: 1}"])
 def test_a_damaged_config_is_named(content, tmp_path):
     (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(UserError, match=r"config\.yaml: not the config of a run"):
-        load_run(tmp_path)
+        load_config(tmp_path)
 
 
 def test_a_score_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
@@ -193,7 +193,7 @@ def test_too_large_for_the_memory_is_one_line(tmp_path, monkeypatch):
 def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = make_run("mc.samples=0")
-    longer = load_run(folder)
+    longer = load_config(folder)
     longer.optim.epochs = 3
     (folder / BEST).unlink()
     ended = training_run.run(longer, folder)

@@ -151,10 +151,10 @@ def test_no_decay_survives_a_tuned_schedule():
 def test_a_saved_config_comes_back(tmp_path):
     made = compose.compose(["task=ptb", "model.p_U=0.15"])
     compose.save(made, tmp_path / "config.yaml")
-    assert compose.load_run(tmp_path) == made
-    assert compose.load_run(tmp_path, ["mc.samples=3"]).mc.samples == 3
+    assert compose.load_config(tmp_path) == made
+    assert compose.load_config(tmp_path, ["mc.samples=3"]).mc.samples == 3
     with pytest.raises(UserError, match=r"model\.p_U=0\.3: a finished run can only be given mc"):
-        compose.load_run(tmp_path, ["model.p_U=0.3"])
+        compose.load_config(tmp_path, ["model.p_U=0.3"])
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
     text = (tmp_path / "config.yaml").read_text()
     assert "headline: exact" in text
     (tmp_path / "config.yaml").write_text(text.replace("headline: exact", f"headline: {early}"))
-    assert compose.load_run(tmp_path).task.headline == "exact"
+    assert compose.load_config(tmp_path).task.headline == "exact"
 
 
 def test_the_headline_can_be_given_on_the_command_line():

@@ -41,7 +41,8 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
     """Everything works as before, and the reason can be asked for."""
     program = (
         "import torch; from varrnn import DropoutRates, VariationalLSTM; from varrnn.kernels import c_library;"
-        "VariationalLSTM(3, 3, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))(torch.randn(2, 2, 3))[0].sum().backward();"
+        "layer = VariationalLSTM(3, 3, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5));"
+        "layer(torch.randn(2, 2, 3))[0].sum().backward();"
         "print(c_library.load_status()[1])"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | environment

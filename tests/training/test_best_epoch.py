@@ -33,7 +33,7 @@ def run(tmp_path, monkeypatch):
 
 
 def asked(folder, epochs):
-    config = compose.load_run(folder)
+    config = compose.load_config(folder)
     config.optim.epochs = epochs
     return config
 
@@ -116,7 +116,7 @@ def test_a_finished_run_does_not_sample_from_the_parameters_of_another(tmp_path,
     mine, other, name = make_run(*words), make_run(*words, "seed=2"), "best.pt" if early else "checkpoint.pt"
     shutil.copy(other / name, mine / name)
     with pytest.raises(UserError, match=rf"{name}: belongs to another run:\n  seed: 2 there, 1 asked for"):
-        training_run.run(compose.load_run(mine, ["mc.samples=2"]), mine)
+        training_run.run(compose.load_config(mine, ["mc.samples=2"]), mine)
 
 
 def test_files_from_before_identities_stay_valid(run):
@@ -124,5 +124,5 @@ def test_files_from_before_identities_stay_valid(run):
         saved = checkpoint.load(run / name)
         assert saved.pop("identity")["seed"] == 1
         checkpoint.save(saved, run / name)
-    training_run.run(compose.load_run(run, ["mc.samples=2"]), run)
+    training_run.run(compose.load_config(run, ["mc.samples=2"]), run)
     assert training_run.run(asked(run, 3), run)["metrics"]["epochs"] == 3

@@ -108,9 +108,9 @@ def stopped(tmp_path_factory):
 def test_a_checkpoint_with_an_edited_update_does_not_skip_an_epoch(stopped):
     folder = stopped(update=10**9)
     with pytest.raises(UserError, match=r"checkpoint\.pt: damaged \(progress\.update is 1000000000, it should be from"):
-        training_run.run(compose.load_run(folder), folder)
+        training_run.run(compose.load_config(folder), folder)
     folder = stopped()
-    assert training_run.run(compose.load_run(folder), folder)["metrics"]["epochs"] == 2
+    assert training_run.run(compose.load_config(folder), folder)["metrics"]["epochs"] == 2
 
 
 @pytest.fixture(scope="module")
@@ -149,14 +149,14 @@ def test_an_edited_summary_is_one_clear_line(finished, key, value):
     node[leaf] = value
     (folder / "summary.json").write_text(json.dumps(edited))
     with pytest.raises(UserError, match=rf"summary\.json: not the summary of a run \(.*{key.split('.')[0]}.*remove it"):
-        training_run.run(compose.load_run(folder, ["mc.samples=3"]), folder)
+        training_run.run(compose.load_config(folder, ["mc.samples=3"]), folder)
 
 
 def test_a_summary_of_another_seed_is_rejected(finished):
     folder, summary = finished
     (folder / "summary.json").write_text(json.dumps(summary | {"config": summary["config"] | {"seed": 2}}))
     with pytest.raises(UserError, match=r"summary\.json: belongs to another run:\n  seed: 2 there, 1 asked for"):
-        training_run.run(compose.load_run(folder), folder)
+        training_run.run(compose.load_config(folder), folder)
 
 
 def test_a_summary_without_its_newer_entries_is_accepted(finished):

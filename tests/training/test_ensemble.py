@@ -34,7 +34,7 @@ def folders(tmp_path_factory):
 @torch.no_grad()
 def by_definition(folder, samples):
     """p(word) of every word of the test text, samples drawn one after the other; 0 samples: masks of ones."""
-    made = compose.load_run(folder)
+    made = compose.load_config(folder)
     task = base.build(made, torch.device("cpu"))
     model = task.model(made)
     training_run.load_reported_weights(model, made, folder)

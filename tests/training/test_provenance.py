@@ -37,7 +37,7 @@ def stopped_after(windows: int, monkeypatch) -> None:
 
 def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
     monkeypatch.setattr(run_summary, "commit", lambda: (OTHER, True))
-    ended = training_run.run(compose.load_run(run, ["mc.samples=3"]), run)
+    ended = training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
     assert ended["commit"] == CLEAN and ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["dirty"]
     monkeypatch.setattr(publish, "in_repository", lambda *_: True)
     with pytest.raises(UserError, match="made by changed code"):
@@ -45,7 +45,7 @@ def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
 
 
 def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeypatch):
-    asked = compose.load_run(run, ["mc.samples=6", "mc.rows=2"])
+    asked = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
     asked.train.checkpoint_minutes = 0
     with monkeypatch.context() as here:
         here.setattr(run_summary, "commit", lambda: (OTHER, True))
@@ -62,7 +62,7 @@ def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeyp
 
 
 def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
-    asked = compose.load_run(run, ["mc.samples=6", "mc.rows=2"])
+    asked = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
     asked.train.checkpoint_minutes = 0
     with monkeypatch.context() as here:
         stopped_after(2, here)
@@ -81,10 +81,11 @@ def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = make_run("mc.samples=3", "model.p_E=0.4")
     plain = run_summary.read(folder)["metrics"]["test_ppl_mc"]
-    words = training_run.run(compose.load_run(folder, ["mc.word_dropout=true"]), folder)["metrics"]["test_ppl_mc"]
+    words = training_run.run(compose.load_config(folder, ["mc.word_dropout=true"]), folder)["metrics"]["test_ppl_mc"]
     monkeypatch.setattr(MCPerplexity, "advance", None)  # nothing is sampled again
     assert (
-        training_run.run(compose.load_run(folder, ["mc.word_dropout=false"]), folder)["metrics"]["test_ppl_mc"] == plain
+        training_run.run(compose.load_config(folder, ["mc.word_dropout=false"]), folder)["metrics"]["test_ppl_mc"]
+        == plain
     )
     assert plain != words
 
@@ -92,14 +93,14 @@ def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
 def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
     for epochs, name in ((3, OTHER), (4, CLEAN)):
         monkeypatch.setattr(run_summary, "commit", lambda name=name: (name, False))
-        longer = compose.load_run(run)
+        longer = compose.load_config(run)
         longer.optim.epochs = epochs
         ended = training_run.run(longer, run)
     assert ended["commit"] == CLEAN and ended["commits"] == [OTHER, CLEAN]
 
 
 def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, capsys):
-    asked = compose.load_run(run)
+    asked = compose.load_config(run)
     training_run.run(asked, run)
     assert "finished already" in capsys.readouterr().out
     (tmp_path / "a").write_text((tmp_path / "a").read_text() + "w1 w2\n")
@@ -117,7 +118,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     assert f"{run_summary.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in run_summary.environment(
         torch.device("cpu")
     )
-    longer = compose.load_run(run)
+    longer = compose.load_config(run)
     longer.optim.epochs = 3
     monkeypatch.setattr(run_summary, "kernels", lambda device: "other words")
     moved = training_run.run(longer, run)
@@ -134,7 +135,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
 
 
 def test_a_longer_run_than_asked_for_says_so(run, capsys):
-    asked = compose.load_run(run)
+    asked = compose.load_config(run)
     asked.optim.epochs = 1
     training_run.run(asked, run)
     assert "finished already, with 2 epochs (1 asked for)" in capsys.readouterr().out
@@ -147,7 +148,7 @@ def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
         training_run, "add_mc", lambda *_: run_summary.read(run) if asked else pytest.fail("sampled first")
     )
     monkeypatch.setattr(ensemble, "test_log_probabilities", lambda *_: 1 / 0 if asked else pytest.fail("read first"))
-    training_run.run(compose.load_run(run, ["mc.samples=3"]), run)
+    training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
     asked.clear()
     with pytest.raises(ZeroDivisionError):
         ensemble.average([ensemble.member(run, False)])

@@ -34,7 +34,7 @@ def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, mon
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    longer = compose.load_run(run)
+    longer = compose.load_config(run)
     longer.optim.epochs, longer.train.checkpoint_minutes = 4, 0
     monkeypatch.setattr(Trainer, "training_step", stop)
     with pytest.raises(KeyboardInterrupt):
@@ -55,21 +55,21 @@ def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, mon
 
 
 def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
-    asked = compose.load_run(run)
+    asked = compose.load_config(run)
     asked.device = "meta"
     with pytest.raises(UserError, match="device=meta: allowed are auto, cpu, cuda and cuda:N"):
         training_run.run(asked, run)
     assert not (run / "error.txt").exists() and not unfinished_runs(run)
     before = (run / "config.yaml").read_text()
     for change in ({"path": "nonsense"}, {"train": "nowhere"}):
-        wrong = compose.load_run(run)
+        wrong = compose.load_config(run)
         wrong.optim.epochs, wrong.task = 5, replace(wrong.task, **change)
         with pytest.raises(UserError, match=r"nonsense: task=text does not read it|nowhere"):
             training_run.run(wrong, run)
     assert (run / "config.yaml").read_text() == before  # what asks for more samples does change it
-    more = compose.load_run(run, ["mc.samples=3"])
+    more = compose.load_config(run, ["mc.samples=3"])
     training_run.run(more, run)
-    assert compose.load_run(run).mc.samples == 3 and run_summary.finished(run)["metrics"]["epochs"] == 2
+    assert compose.load_config(run).mc.samples == 3 and run_summary.finished(run)["metrics"]["epochs"] == 2
     (run / "summary.json").unlink()
     with pytest.raises(UserError, match="device=meta"):
         training_run.run(asked, run)
@@ -89,11 +89,11 @@ def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
 def test_a_damaged_summary_is_one_clear_line(run, content):
     (run / "summary.json").write_text(content)
     with pytest.raises(UserError, match=r"summary\.json: not .*; remove it and start the same command again"):
-        training_run.run(compose.load_run(run), run)
+        training_run.run(compose.load_config(run), run)
 
 
 def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run):
-    asked = compose.load_run(run)
+    asked = compose.load_config(run)
     asked.mc.samples = 2
     file = run / "checkpoint.pt"
     for content in ({}, {"model": {"nothing": torch.zeros(1)}}, [1]):
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run
 
 
 def test_a_damaged_mc_file_costs_its_samples_only(run):
-    asked = compose.load_run(run)
+    asked = compose.load_config(run)
     asked.mc.samples = 2
     torch.save({"done": 3}, run / "mc.pt")
     with pytest.raises(UserError, match=r"mc\.pt: not a checkpoint .*\(KeyError\); remove it to sample again"):
@@ -118,7 +118,7 @@ def test_a_damaged_mc_file_costs_its_samples_only(run):
 
 
 def test_the_first_error_is_told_when_nothing_can_be_written(run, monkeypatch):
-    asked = compose.load_run(run)
+    asked = compose.load_config(run)
     asked.device = "meta"
     (run / "summary.json").unlink()
 

@@ -1,6 +1,6 @@
 """How uncertain a language model is about every next word of a text, by MC dropout."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -41,14 +41,20 @@ def read_text(
     seed: int = 0,
     word_dropout: bool = False,
     memory_mb: int = 128,
+    tick: Callable[[int], object] | None = None,
 ) -> WordUncertainty:
     """Read a text of word ids (N,) from a zero state; every sample keeps its masks to the end.
 
     `samples=0` reads it once by the dropout approximation: then nothing is known about the weights' uncertainty.
+    `tick` is told how many words have been read.
     """
     if len(text) < 2:
         raise ValueError(f"a text of {len(text)} words has no next word; give at least 2")
-    windows = _windows(model, text, samples, seed, word_dropout, memory_mb)
+    windows = []
+    for window in _windows(model, text, samples, seed, word_dropout, memory_mb):
+        windows.append(window)
+        if tick is not None:
+            tick(len(window.surprise))
     return WordUncertainty(*(torch.cat(parts) for parts in zip(*windows)))
 
 

@@ -190,7 +190,7 @@ def save(config: RunConfig, file: Path) -> None:
     fileio.write_text(file, OmegaConf.to_yaml(asdict(config)), schema.OTHER_FOLDER)
 
 
-def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config of an existing run, with `mc.*` (and device, threads, progress) changed as asked."""
     file = Path(folder) / "config.yaml"
     if not file.is_file():
@@ -198,8 +198,10 @@ def load_run(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     made = OmegaConf.structured(RunConfig)
     for override in overrides:
         key = override.split("=", 1)[0]
-        if "=" not in override or not (key.startswith("mc.") or key in ("device", "threads", "progress")):
-            raise UserError(f"{override}: a finished run can only be given mc.*=, device=, threads= or progress=")
+        if "=" not in override or not (key.startswith(("mc.", "logger.")) or key in ("device", "threads", "progress")):
+            raise UserError(
+                f"{override}: a finished run can only be given mc.*=, logger.*=, device=, threads= or progress="
+            )
     try:
         saved = OmegaConf.load(file)
         made.task = OmegaConf.structured(_task_class(saved))

@@ -157,6 +157,15 @@ class MCConfig:
 
 
 @dataclass
+class Logger:
+    """Where live curves go, beside log.csv."""
+
+    name: str = option("csv", "csv (log.csv alone), tensorboard or wandb")
+    project: str = option("varrnn", "wandb: the project that runs appear in")
+    mode: str = option("online", "wandb: online, offline or disabled")
+
+
+@dataclass
 class RunConfig:
     """One run."""
 
@@ -166,6 +175,7 @@ class RunConfig:
     task: TaskConfig = option(TaskConfig, "the data and what is predicted")
     train: TrainConfig = option(TrainConfig, "how the run is carried out")
     mc: MCConfig = option(MCConfig, "MC dropout at test time")
+    logger: Logger = option(Logger, "live curves")
     cell: str = option("lstm", "lstm, gru or rnn")
     protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
@@ -183,7 +193,7 @@ TASKS = {"language_model": LanguageModelConfig, "sentiment": SentimentConfig}
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 EPOCHS_KEY = "optim.epochs"
 NON_IDENTITY_KEYS = (
-    *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc"),
+    *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc", "logger"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch

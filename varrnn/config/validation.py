@@ -15,6 +15,8 @@ ALLOWED = {
     "optim.method": ("sgd", "adam"),
     "optim.schedule": ("decay", "constant"),
     "optim.decay_rule": ("all", "one_gate"),
+    "logger.name": ("csv", "tensorboard", "wandb"),
+    "logger.mode": ("online", "offline", "disabled"),
 }
 AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
 AT_LEAST = {

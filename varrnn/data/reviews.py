@@ -90,6 +90,12 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
     )
 
 
+def frequent_words(texts: list[list[str]], max_words: int) -> list[str]:
+    """The words that have an id of their own, in the order of their ids, from FIRST_RANK + 1 on."""
+    ranked = Counter(chain.from_iterable(texts)).most_common(max(0, max_words - FIRST_RANK - 1))
+    return [word for word, _ in ranked]
+
+
 def build_vocabulary(texts: list[list[str]], max_words: int) -> tuple[list[np.ndarray], int]:
     """Ids by falling frequency over all reviews, a start id before each; rare words (id >= max_words) become OOV.
 

@@ -30,13 +30,13 @@ def relative_path(record: Record) -> Path:
     A sentiment run that went on replaces its shorter self, as `identity.matches` has it; a language model with another
     horizon is another run, and leaves the row of a table alone.
     """
-    differs = _differs(record)
+    differs = differences(record)
     if SENTIMENT in record.options:
         differs.pop(EPOCHS_KEY, None)
     return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
 
 
-def _differs(record: Record) -> dict[str, Any]:
+def differences(record: Record) -> dict[str, Any]:
     """The options that differ from the defaults of the record's choices."""
     try:
         usual = _defaults(tuple(record.choices.items()))

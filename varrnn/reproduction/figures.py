@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +29,22 @@ from varrnn.reporting.style import (
     save,
     sweep,
 )
-from varrnn.reproduction.runs import FIGURE4A, SEEDS, Run, commands
+from varrnn.reproduction.runs import FIGURE4A, SEEDS, Run, command, commands
 
 COMBINATIONS = dict(zip(FIGURE4A, ((BLACK, ":"), (VERMILION, "--"), (GREEN, "-."), (BLUE, "-"))))
 Curves = Mapping[str, tuple[LineStyle, Run]]  # role -> how it looks, and the run behind it
+_collected: ContextVar[list[Figure] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collect() -> Iterator[list[Figure]]:
+    """Figures drawn inside are collected instead of saved; the report page makes interactive charts of them."""
+    figures: list[Figure] = []
+    token = _collected.set(figures)
+    try:
+        yield figures
+    finally:
+        _collected.reset(token)
 
 
 def variants(models: Mapping[str, Run]) -> Curves:
@@ -56,7 +69,10 @@ def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Ite
     with matplotlib.rc_context(RC):
         made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
         yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
-        files += save(made, folder / "figures", name)
+        if (collected := _collected.get()) is not None:
+            collected.append(made)
+        else:
+            files += save(made, folder / "figures", name)
 
 
 def error_curve(group: Group) -> Curve:
@@ -109,17 +125,11 @@ def plot_curves(
         group = records.group(run)
         curve = get_curve(group) if group.records else None
         if curve is not None and len(curve.epochs):
-            _line(axes, curve, line_style, group)
+            _line(axes, curve, line_style, group, command(run, group.seeds()))
             drawn.append(curve)
         else:
-            axes.plot(
-                [],
-                [],
-                color=line_style.colour,
-                linestyle=line_style.line,
-                alpha=0.35,
-                label=f"{line_style.label}: not run",
-            )
+            faint: dict[str, Any] = {"color": line_style.colour, "linestyle": line_style.line, "alpha": 0.35}
+            axes.plot([], [], label=f"{line_style.label}: not run", gid=command(run), **faint)
     if not drawn:
         not_run_panel(axes, [run for _, run in curves.values()])
     return drawn
@@ -132,7 +142,8 @@ def error_band(axes: Axes, curve: Curve, colour: str) -> None:
         axes.fill_between(curve.epochs, low, high, color=colour, alpha=0.2, lw=0)
 
 
-def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group) -> None:
+def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group, made_by: str) -> None:
+    """The command behind a curve travels with it as its gid."""
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
     style: dict[str, Any] = {
         "color": line_style.colour,
@@ -142,7 +153,7 @@ def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group) -> None
     gaps = np.diff(curve.epochs)
     if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC in some epochs only: nothing is known between them
         style |= {"marker": "o", "markersize": 1.8}
-    axes.plot(curve.epochs, curve.mean, label=f"{line_style.label} ({count})", **style)
+    axes.plot(curve.epochs, curve.mean, label=f"{line_style.label} ({count})", gid=made_by, **style)
     error_band(axes, curve, line_style.colour)
 
 

@@ -34,7 +34,7 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
             summary = run_summary.read(run)
             if run_summary.is_finished(summary):
                 continue
-            lines, again = last_lines(run), run_command(compose.load_run(run))
+            lines, again = last_lines(run), run_command(compose.load_config(run))
         except (*compose.COMPOSE_ERRORS, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
             summary, lines, again = None, str(error).splitlines()[:1], "the same command as before"
         found.append(Unfinished(_status(run, summary), Failure(str(run), lines, again)))

@@ -94,6 +94,9 @@ class Task(Protocol):
         May stop and go on through a file in `folder`, which knows what earlier starts have done.
         """
 
+    def vocabulary(self) -> dict[str, Any]:
+        """What new texts need to be read as the training texts were: `words`, and how targets were scaled."""
+
     def reference_metrics(self) -> Metrics:
         """Yardsticks computed from the data alone."""
 

@@ -33,6 +33,7 @@ class LanguageModelTask:
 
     def __init__(self, corpus: Corpus, options: schema.LanguageModelConfig, device: torch.device) -> None:
         self.name, self.sha256, self.num_words = corpus.name, corpus.sha256, corpus.num_words
+        self.all_words = corpus.words
         self.steps, self.batch_size, self.headline_choice = options.steps, options.batch_size, options.headline
         self.train, self.valid = (self._columns(corpus, split, device) for split in ("train", "valid"))
         self.test = torch.from_numpy(corpus.test).to(device)
@@ -59,15 +60,11 @@ class LanguageModelTask:
 
     def model(self, config: schema.RunConfig) -> SequenceModel:
         """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
-        chosen = config.model
-        dropout = build_dropout(chosen, chosen.per_gate)
-        options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
-        size = config.size
-        model = SequenceModel(
-            self.num_words, size.units, size.layers, self.num_words, dropout, config.cell, chosen.word_tokens, **options
-        )
-        initialise(model, size.init, config.seed)
-        return model.to(self.train.device)
+        return build_model(config, self.num_words).to(self.train.device)
+
+    def vocabulary(self) -> dict[str, Any]:
+        """A word's id is its place in the list."""
+        return {"words": self.all_words}
 
     def words(self, update: int) -> int:
         """T x B: every window is full."""
@@ -131,12 +128,14 @@ class LanguageModelTask:
         monitor.start(
             max(samples, sampler.done) * (len(self.test) - 1), sampler.done * (len(self.test) - 1) + sampler.progress
         )
+        monitor.logger.resume_mc(sampler.done)
         while sampler.done < samples:
             before = sampler.done
             monitor.advance(sampler.advance(samples))
             if sampler.done != before:
                 ppl, error = sampler.result()
                 monitor.set_status(f"{sampler.done} samples: ppl {ppl:.2f} +- {error:.2f}")
+                monitor.logger.log_mc(sampler.done, {"test_ppl": ppl, "standard_error": error})
             if monitor.save_due() or sampler.done == samples:
                 spent = earlier.seconds + monitor.seconds() - started
                 told = {"described": described, "device": device.type, "seconds": spent, "commits": commits}
@@ -145,6 +144,18 @@ class LanguageModelTask:
         ppl, error = sampler.result()
         metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": sampler.done}
         return metrics, {"mc_curve": sampler.curve_ppl()}, earlier
+
+
+def build_model(config: schema.RunConfig, num_words: int) -> SequenceModel:
+    """Embedding, layers and a softmax over `num_words` words; everything starts uniform in [-init, init]."""
+    chosen, size = config.model, config.size
+    options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
+    dropout = build_dropout(chosen, chosen.per_gate)
+    model = SequenceModel(
+        num_words, size.units, size.layers, num_words, dropout, config.cell, chosen.word_tokens, **options
+    )
+    initialise(model, size.init, config.seed)
+    return model
 
 
 def samples_file(config: schema.RunConfig) -> str:

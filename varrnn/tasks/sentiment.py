@@ -10,7 +10,7 @@ from torch import Tensor
 from varrnn import rng
 from varrnn.config import schema
 from varrnn.data import cornell, csv_reviews, synthetic
-from varrnn.data.reviews import Reviews, Segments, segments
+from varrnn.data.reviews import Reviews, Segments, frequent_words, segments
 from varrnn.errors import UserError
 from varrnn.tasks import baselines, sentiment_model
 from varrnn.tasks.base import Metrics, ResumedWork, Step, reject_unused_options
@@ -38,8 +38,17 @@ class SentimentTask:
 
     log_batch_losses = True
 
-    def __init__(self, data: Segments, name: str, sha256: str, config: schema.RunConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        data: Segments,
+        name: str,
+        sha256: str,
+        config: schema.RunConfig,
+        device: torch.device,
+        words: list[str] | None = None,
+    ) -> None:
         assert isinstance(config.task, schema.SentimentConfig)
+        self.all_words = words or []
         self.name, self.sha256, self.data, self.options = name, sha256, data, config.task
         self.seed, self.epochs, self.device = config.seed, config.optim.epochs, device
         self.drops = config.model.drops
@@ -64,7 +73,8 @@ class SentimentTask:
         reject_unused_options(options, SOURCES, NAMES[options.reviews])
         reviews = read(options)
         data = segments(reviews, options.steps, options.max_words, options.hold_out)
-        return cls(data, reviews.name, reviews.sha256, config, device)
+        words = frequent_words(reviews.texts, options.max_words)
+        return cls(data, reviews.name, reviews.sha256, config, device, words)
 
     def _split(self, x: np.ndarray, y: np.ndarray, number: int) -> Split:
         return Split(torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device), number)
@@ -76,6 +86,11 @@ class SentimentTask:
     def model(self, config: schema.RunConfig) -> SentimentModel:
         """One row of the embedding per word id, padding included: it is an ordinary word that is trained too."""
         return sentiment_model.build(config, self.data.num_words).to(self.device)
+
+    def vocabulary(self) -> dict[str, Any]:
+        """The words by falling frequency, and what turns standardised predictions into ratings."""
+        data = self.data
+        return {"words": self.all_words, "num_words": data.num_words, "mean": data.mean, "std": data.std}
 
     def words(self, update: int) -> int:
         """T x B; the last batch of an epoch is smaller."""

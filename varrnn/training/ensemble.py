@@ -52,7 +52,7 @@ class Average:
 
 def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
-    config = compose.load_run(folder, overrides)
+    config = compose.load_config(folder, overrides)
     summary = run_summary.finished(folder)
     if not isinstance(config.task, LanguageModelConfig):
         raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")

@@ -6,27 +6,41 @@ import time
 
 from tqdm import tqdm
 
+from varrnn.training.loggers import Logger
 from varrnn.training.signals import Interrupts
+
+FIRST_ETA, NEXT_ETA = 60.0, 600.0  # seconds between two lines on the time left, where there is no bar
 
 
 class RunMonitor:
-    """One bar for a whole run: done, rate, time left, and a few words. Without a terminal only lines are written."""
+    """One bar for a whole run: done, rate, time left, and a few words.
+
+    Without a terminal only lines are written, and one on the time left now and then. The logger of the run's live
+    curves is at hand here too.
+    """
 
     def __init__(self, interrupts: Interrupts, shown: bool, save_minutes: float, resume_message: str) -> None:
         self.interrupts, self.save_minutes, self.resume_message = interrupts, save_minutes, resume_message
         self.shown = shown and sys.stderr.isatty()
+        self.tells_eta = shown and not self.shown
         self.saved_at = time.monotonic()
         self.bar: tqdm | None = None
+        self.logger = Logger()
+        self._total = self._done = self._new = 0
+        self._started = self._eta_due = 0.0
 
     def __enter__(self) -> "RunMonitor":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self.logger.close()
 
     def start(self, total: int, done: int = 0, label: str = "") -> None:
         """Begin to count up to `total`."""
         self.close()
+        self._total, self._done, self._new, self._started = total, done, 0, self.seconds()
+        self._eta_due = self._started + FIRST_ETA
         self.bar = tqdm(
             total=total,
             initial=done,
@@ -50,6 +64,17 @@ class RunMonitor:
         self.interrupts.clock.tick()
         if self.bar is not None:
             self.bar.update(count)
+        self._done, self._new = self._done + count, self._new + count
+        if self.tells_eta and self.seconds() >= self._eta_due:
+            self._eta_due = self.seconds() + NEXT_ETA
+            self.log(self._eta())
+
+    def _eta(self) -> str:
+        """How much is done, and how long the rest takes at the rate of this start."""
+        rate = self._new / max(self.seconds() - self._started, 1e-9)
+        left = max(0, self._total - self._done) / max(rate, 1e-9)
+        time_left = f"{left / 3600:.1f} hours" if left >= 5400 else f"{left / 60:.0f} minutes"
+        return f"  {self._done / max(self._total, 1):.0%} done, about {time_left} left ({rate:,.0f} words/s)"
 
     def set_status(self, text: str) -> None:
         """Words behind the bar."""

@@ -1,6 +1,7 @@
 """One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
 
 import contextlib
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,26 @@ from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.tasks import base
 from varrnn.tasks.base import Metrics, Task
 from varrnn.tasks.model import SequenceModel
-from varrnn.training import checkpoint, device
+from varrnn.training import checkpoint, device, loggers
 from varrnn.training import summary as run_summary
 from varrnn.training.progress import RunMonitor
 from varrnn.training.signals import Interrupts
 from varrnn.training.trainer import BEST, CHECKPOINT, Progress, Trainer, TrainingDiverged
 
-PATHS = ("runs_root", "run_dir")
+VOCABULARY = "vocabulary.json"
+PATHS = ("runs_root", "run_dir", "logger")
 
 
-def run(config: RunConfig, folder: Path | None = None) -> dict[str, Any]:
-    """Train and evaluate what the config says, or whatever of it is still missing; returns the summary."""
+def run(config: RunConfig, folder: Path | None = None, describe: bool = True) -> dict[str, Any]:
+    """Train and evaluate what the config says, or whatever of it is still missing; returns the summary.
+
+    `describe` prints all final numbers.
+    """
     folder = compose.run_dir(config) if folder is None else folder
     with checkpoint.lock_run_dir(folder):
         (folder / "error.txt").unlink(missing_ok=True)
         try:
-            return _run(config, folder)
+            return _run(config, folder, describe)
         except UserError as error:
             write_error(folder, error)
             raise
@@ -51,14 +56,14 @@ def write_error(folder: Path, error: Exception) -> None:
             checkpoint.write_text(folder / "error.txt", f"{error}\n")
 
 
-def _run(config: RunConfig, folder: Path) -> dict[str, Any]:
+def _run(config: RunConfig, folder: Path, describe: bool) -> dict[str, Any]:
     run_summary.code_version()  # asked now: see summary.commit
     torch_device = device.choose_device(config)
     device.check_memory(config, torch_device)
     run_summary.reset_peak_memory(torch_device)
     started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if started and (folder / "config.yaml").is_file():
-        saved = compose.load_run(folder)
+        saved = compose.load_config(folder)
         checkpoint.require_same_config(folder, compose.folder_identity(saved), compose.folder_identity(config))
     summary, extend = run_summary.read(folder), False
     if summary is not None:
@@ -68,7 +73,7 @@ def _run(config: RunConfig, folder: Path) -> dict[str, Any]:
         asked = config.optim.epochs
         config, extend = resolve_epochs(config, summary)
         if not extend and mc_up_to_date(summary, config):
-            return print_finished(summary, config, folder, asked)
+            return print_finished(summary, config, folder, asked, describe)
         if extend and not (folder / CHECKPOINT).is_file():
             raise UserError(
                 f"{folder / CHECKPOINT}: is missing, so this run cannot go on; choose run_dir= to train anew"
@@ -80,8 +85,10 @@ def _run(config: RunConfig, folder: Path) -> dict[str, Any]:
         Interrupts() as interrupts,
         RunMonitor(interrupts, config.progress, config.train.checkpoint_minutes, how) as monitor,
     ):
+        monitor.logger = loggers.make_logger(config, folder, monitor.log)
         task = base.build(config, torch_device)
         check_task(task, config, folder, summary)
+        save_vocabulary(task, folder)
         model = task.model(config)
         if summary is not None and extend:  # from now on its numbers are not those of the checkpoint
             monitor.log("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
@@ -91,16 +98,30 @@ def _run(config: RunConfig, folder: Path) -> dict[str, Any]:
             monitor.log(f"run: {folder}")
             summary = train(task, model, config, folder, monitor, torch_device)
         summary = add_mc(summary, task, model, config, folder, monitor)
-        print(run_summary.describe(summary, config))
+        monitor.logger.finish(
+            {name: value for name, value in summary["metrics"].items() if isinstance(value, int | float)}
+        )
+        if describe:
+            print(run_summary.describe(summary, config))
         monitor.stop_if_requested()
     return summary
 
 
-def print_finished(summary: dict[str, Any], config: RunConfig, folder: Path, asked: int) -> dict[str, Any]:
+def save_vocabulary(task: Task, folder: Path) -> None:
+    """So that a trained model reads new texts without its corpus."""
+    if not (folder / VOCABULARY).is_file():
+        checkpoint.write_text(folder / VOCABULARY, json.dumps(task.vocabulary(), ensure_ascii=False) + "\n")
+
+
+def print_finished(
+    summary: dict[str, Any], config: RunConfig, folder: Path, asked: int, describe: bool
+) -> dict[str, Any]:
     """There is nothing left to do; `asked` epochs may be fewer than it has."""
     check_own_files(config, folder, summary)
     longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
-    print(f"finished already{longer}: {folder}\n{run_summary.describe(summary, config)}")
+    print(f"finished already{longer}: {folder}")
+    if describe:
+        print(run_summary.describe(summary, config))
     return summary
 
 

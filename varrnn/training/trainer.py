@@ -125,6 +125,7 @@ class Trainer:
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]
         self._start_bar()
+        self.monitor.logger.resume(self._step())
         while not self.finished():
             self._train_epoch()
             self._end_epoch()
@@ -157,7 +158,9 @@ class Trainer:
             self.monitor.advance(task.words(update))
             if progress.update % every == 0 or progress.update == task.updates_per_epoch:
                 self._check_finite(seen, lr)
+                words, before = sum(map(task.words, range(seen, progress.update))), started
                 seen, started = progress.update, self._clock(started)
+                self._log_updates(lr, words / max(started - before, 1e-9))
             if progress.update < task.updates_per_epoch and self.monitor.save_due():
                 self._check_finite(seen, lr)
                 seen = progress.update
@@ -199,6 +202,23 @@ class Trainer:
                 f"epoch {progress.epoch}/{self.config.optim.epochs}  {shown}  norm {recent[-1][1]:.1f}"
             )
 
+    def _step(self) -> int:
+        """Updates since the beginning of the run."""
+        return (self.progress.epoch - 1) * self.task.updates_per_epoch + self.progress.update
+
+    def _log_updates(self, lr: float, words_per_second: float) -> None:
+        """A point of the live curves: the mean of the last `log_every` updates. The device has caught up by now.
+
+        It is the same after a stop, since the updates before the stop are in the checkpoint too.
+        """
+        progress, every = self.progress, self.config.train.log_every
+        assert progress.losses_and_norms is not None
+        loss, norm = (
+            progress.losses_and_norms[(progress.update - 1) // every * every : progress.update].mean(0).tolist()
+        )
+        point = {"loss": loss, "grad_norm": norm, "lr": lr, "words_per_second": words_per_second}
+        self.monitor.logger.log(self._step(), {f"update/{name}": value for name, value in point.items()})
+
     def _end_epoch(self) -> None:
         progress = self.progress
         assert progress.losses_and_norms is not None
@@ -223,6 +243,8 @@ class Trainer:
                 "seconds": progress.epoch_seconds,
             }
         )
+        row = {f"epoch/{name}": values[-1] for name, values in progress.history.items()}
+        self.monitor.logger.log(self._step(), row)
         self._keep_best(measured)
         progress.epoch, progress.update, progress.state = progress.epoch + 1, 0, None
         progress.losses_and_norms, progress.epoch_seconds = None, 0.0

@@ -1,0 +1,54 @@
+"""Export a finished run to results/weights: `python scripts/export_weights.py RUN_DIR [--name NAME]`.
+
+Weights in half precision (safetensors, at most 10 MB), config, vocabulary, metrics and a model card. Where the corpus
+is at hand, the exported model is evaluated on the test text and has to repeat the run's perplexity within 0.2 %.
+"""
+
+import argparse
+from pathlib import Path
+
+from varrnn.cli.errors import user_errors
+from varrnn.errors import UserError
+from varrnn.tasks.language_model import CORPORA
+from varrnn.training import open_run
+from varrnn.training.export import export_run
+from varrnn.training.trained import TrainedRun
+from varrnn.training.weights import FOLDER
+
+TOLERANCE = 0.002
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
+    parser.add_argument("--name", help="name of the folder (task_size_model)")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="where the folder goes (results/weights)")
+    options = parser.parse_args()
+    config = open_run(options.run).config
+    name = options.name or f"{config.task.name}_{config.size.name}_{config.model.name}"
+    if Path(name).name != name:
+        raise UserError(f"--name {name}: a name of one folder, without slashes")
+    size = export_run(options.run, options.out / name)
+    print(f"wrote {options.out / name} ({size / 1e6:.1f} MB)")
+    exported = open_run(options.out / name)
+    if exported.is_language_model:
+        compare(exported, open_run(options.run))
+
+
+def compare(exported: TrainedRun, run: TrainedRun) -> None:
+    """The exported model on the test text of its run."""
+    try:
+        corpus = CORPORA[run.config.task.corpus](run.config.task)  # type: ignore[attr-defined]
+    except UserError as error:
+        print(f"not evaluated: {error}")
+        return
+    text = " ".join(corpus.words[number] for number in corpus.test)
+    found, wanted = exported.perplexity(text), run.metrics["test_ppl"]
+    print(f"test perplexity {found:.3f}, of the run {wanted:.3f} ({found / wanted - 1:+.3%})")
+    if abs(found / wanted - 1) > TOLERANCE:
+        raise UserError(f"the exported model is further than {TOLERANCE:.1%} from its run; do not publish it")
+
+
+if __name__ == "__main__":
+    with user_errors():
+        main()

@@ -1,0 +1,92 @@
+"""Rate texts with a trained sentiment model: `python scripts/predict.py RUN_DIR --text "..."` or `--csv FILE`.
+
+Prints the rating by MC dropout with an interval that holds 95 % of unseen ratings, and how far the samples spread:
+what the model does not know. A CSV file needs a column `text`; it gets the columns rating, low, high, spread.
+"""
+
+import argparse
+import csv
+import io
+import sys
+from pathlib import Path
+
+from varrnn import fileio
+from varrnn.cli.errors import user_errors
+from varrnn.data import files
+from varrnn.errors import UserError
+from varrnn.training import open_run
+from varrnn.training.trained import Rating
+
+COLUMNS = ("rating", "low", "high", "spread")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished sentiment run")
+    parser.add_argument("overrides", nargs="*", help="device=cuda, threads=1, mc.word_dropout=false")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--text", action="append", help="a text to rate; may be given several times")
+    what.add_argument("--csv", type=Path, help="file with a column `text`")
+    parser.add_argument("--samples", type=int, default=50, help="MC samples (50); 0: the dropout approximation")
+    parser.add_argument("--level", type=float, default=0.95, help="share of unseen ratings inside the interval (0.95)")
+    parser.add_argument("--out", type=Path, help="file for the result of --csv (the terminal)")
+    options = parser.parse_intermixed_args()
+    if options.samples < 0:
+        raise UserError(f"--samples {options.samples}: must be at least 0")
+    if options.out and not options.csv:
+        raise UserError("--out holds the result of --csv; leave it out with --text")
+    rows = read_rows(options.csv) if options.csv else []
+    texts = [row["text"] for row in rows] if options.csv else options.text
+    run = open_run(options.run, options.overrides)
+    ratings = run.predict(texts, options.samples, options.level)
+    if not options.csv:
+        for rating in ratings:
+            print(describe(rating, options.level))
+        return
+    result = as_csv(rows, ratings)
+    if options.out:
+        fileio.write_text(options.out, result)
+        print(f"wrote {options.out}")
+    else:
+        sys.stdout.write(result)
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; every one has a text."""
+    text = files.decode(file, files.read(file))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise UserError(f'{file}: not a valid CSV file ({error}); quote texts with "..."') from error
+    if not rows or "text" not in rows[0]:
+        raise UserError(f"{file}: needs a first line with a column `text`, and at least one row")
+    for number, row in enumerate(rows, 1):
+        if None in row:
+            raise UserError(f'{file}, row {number}: more fields than columns; quote texts with "..."')
+        if not (row["text"] or "").strip():
+            raise UserError(f"{file}, row {number}: the text is empty; remove the row")
+    return rows
+
+
+def describe(rating: Rating, level: float) -> str:
+    """One line for one text."""
+    note = f"; unknown words: {', '.join(rating.unknown_words)}" if rating.unknown_words else ""
+    interval = f"{level:.0%} between {rating.low:.3f} and {rating.high:.3f}"
+    return f"{rating.mean:.3f}  ({interval}; spread of the samples {rating.model_sd:.3f}{note})"
+
+
+def as_csv(rows: list[dict[str, str]], ratings: list[Rating]) -> str:
+    """The given columns with four more; columns of these names are replaced."""
+    out = io.StringIO()
+    given = [name for name in rows[0] if name not in COLUMNS]
+    writer = csv.DictWriter(out, [*given, *COLUMNS], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row, rating in zip(rows, ratings):
+        values = (rating.mean, rating.low, rating.high, rating.model_sd)
+        writer.writerow(row | {name: f"{value:.4f}" for name, value in zip(COLUMNS, values)})
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    with user_errors():
+        main()

@@ -1,0 +1,119 @@
+"""What the page shows, as one tree of plain values; every number comes from results/records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from varrnn.records.store import Records
+from varrnn.reporting.style import REFERENCE, VARIANTS
+from varrnn.reproduction.artefact import experiment, names
+from varrnn.reproduction.claims import judge_all
+from varrnn.reproduction.claims.report import summary
+from varrnn.reproduction.claims.special import latest
+from varrnn.reproduction.claims.verdict import (
+    BY_TEST,
+    INDICATIVE,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    SHORT,
+    Claim,
+    Verdict,
+)
+from varrnn.reproduction.figures import collect
+from varrnn.reproduction.quotations import QUOTATIONS
+from varrnn.reproduction.report import charts
+from varrnn.reproduction.runs import commands
+from varrnn.reproduction.tables import Table
+
+FIGURES = tuple(f"figure{number}" for number in range(2, 16))
+SPEED_SIZES = ("small", "medium", "large", "sentiment")
+# what a tile shows: the four groups of the board
+AGREES, DISAGREES, INDICATION, OPEN = "agrees", "disagrees", "indicative", "not run"
+GROUPS = {REPRODUCED: AGREES, BY_TEST: AGREES, NOT_REPRODUCED: DISAGREES, INDICATIVE: INDICATION, SHORT: INDICATION}
+
+
+def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Everything on the page; `words` is what analysis.word_samples has measured, where a trained model is at hand."""
+    verdicts = judge_all(records)
+    modules = {name: experiment(name) for name in names()}
+    return {
+        "summary": summary(verdicts),
+        "tables": [_table(table) for table in _perplexity_tables(modules, records)],
+        "curves": charts.learning_curves(records),
+        "figures": [_figure(modules[name], records) for name in FIGURES],
+        "claims": [_claim(claim, verdict, modules) for claim, verdict in verdicts],
+        "speed": _speed(modules["speed"], records),
+        "words": dict(words) if words else None,
+    }
+
+
+def _perplexity_tables(modules: Mapping[str, Any], records: Records) -> list[Table]:
+    """Table 1 at both sizes, and the small model, which the paper does not have."""
+    small = next(module for name, module in modules.items() if name in ("small", "small"))
+    return [*modules["table1"].tables(records), small.table(records)]
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {"title": table.title, "columns": list(table.columns), "rows": [list(row) for row in table.rows],
+            "note": table.note}  # fmt: skip
+
+
+def _figure(module: Any, records: Records) -> dict[str, Any]:
+    """The panels of a figure that have data, and the commands of the runs that it still needs."""
+    artefact = module.ARTEFACT
+    with collect() as figures:
+        artefact.render(records, Path())
+    panels = [chart for figure in figures for chart in charts.from_figure(figure)]
+    missing = [(run, records.missing(run, artefact.seeds)) for run in artefact.runs]
+    return {
+        "name": artefact.name,
+        "title": artefact.title,
+        "claims": list(artefact.claims),
+        "panels": [panel for panel in panels if any(trace["x"] for trace in panel["traces"])],
+        "empty": [p["title"] for p in panels if not any(trace["x"] for trace in p["traces"])],
+        "missing": commands((run, seeds) for run, seeds in missing if seeds),
+    }
+
+
+def _claim(claim: Claim, verdict: Verdict, modules: Mapping[str, Any]) -> dict[str, Any]:
+    """One tile of the board, and what it opens to."""
+    small = re.match(r"small-size analogue (\w+)", verdict.small_size)
+    agreed = {True: AGREES, False: DISAGREES, None: ""}[verdict.agrees]
+    return {
+        "id": claim.id,
+        "statement": claim.statement,
+        "quotation": QUOTATIONS.get(claim.id, ""),
+        "paper": claim.paper,
+        "rule": claim.rule_text,
+        "group": GROUPS.get(verdict.status, OPEN),
+        "verdict": verdict.label(),
+        "agrees": AGREES if verdict.status == BY_TEST else agreed,
+        "numbers": verdict.numbers + (f"; {verdict.unstable} unstable runs discarded" if verdict.unstable else ""),
+        "n": verdict.n,
+        "small": small.group(1) if small else "",
+        "analogue": verdict.small_size,
+        "commands": list(verdict.commands) or [f"python scripts/claims.py {claim.id}"],
+        "ours": claim.is_extra,
+        "shown_in": [name for name, module in modules.items() if claim.id in module.ARTEFACT.claims],
+    }
+
+
+def _speed(module: Any, records: Records) -> dict[str, Any]:
+    """Words per second of the latest benchmark, one group of bars per size."""
+    benchmark, table = latest(records), _table(module.table(records))
+    sizes = [size for size in SPEED_SIZES if isinstance(benchmark.get(size), Mapping)]
+    bars = [
+        {
+            "size": size,
+            "bars": [
+                {"label": label, "value": benchmark[size][key],
+                 "colour": VARIANTS[key].colour if key in VARIANTS else REFERENCE}
+                for key, label in module.LABELS.items() if benchmark[size].get(key)
+            ],
+        }
+        for size in sizes
+    ]  # fmt: skip
+    return {"table": table, "bars": bars, "command": module.COMMAND}

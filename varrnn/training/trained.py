@@ -1,0 +1,201 @@
+"""A finished run as one object: model, vocabulary, config and metrics, without its corpus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from varrnn.config import compose, schema
+from varrnn.data.corpus import split_lines
+from varrnn.data.csv_reviews import WORD
+from varrnn.data.reviews import FIRST_RANK, OOV, START, segment
+from varrnn.errors import UserError
+from varrnn.tasks import base, generation, sentiment_model
+from varrnn.tasks.evaluate import perplexity
+from varrnn.tasks.language_model import TEST_STEPS, build_model
+from varrnn.tasks.model import SequenceModel
+from varrnn.tasks.perplexity import MCPerplexity, choose_batch
+from varrnn.tasks.regression import deterministic_predictions, mc_predictions
+from varrnn.training import run
+from varrnn.training import summary as run_summary
+from varrnn.training.device import choose_device
+from varrnn.training.vocabulary import Vocabulary, read_vocabulary
+from varrnn.training.weights import METRICS, WEIGHTS, load_weights, read_metrics
+
+PREDICTIONS = 2  # the random stream of `predict`: those of the test and validation sets are 0 and 1
+
+
+class Rating(NamedTuple):
+    """A predicted rating with its interval, and how sure the model is about it."""
+
+    mean: float
+    low: float
+    high: float
+    model_sd: float  # standard deviation over the MC samples: what the model does not know
+    unknown_words: list[str]
+
+
+@dataclass
+class TrainedRun:
+    """What `open_run` returns."""
+
+    folder: Path
+    config: schema.RunConfig
+    model: Any
+    metrics: dict[str, Any]
+    content: dict[str, Any]  # of vocabulary.json
+    data: dict[str, Any]  # name and sha256 of what it was trained on
+
+    @property
+    def is_language_model(self) -> bool:
+        return isinstance(self.config.task, schema.LanguageModelConfig)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.content["words"])
+
+    def _require(self, language_model: bool, method: str) -> None:
+        if self.is_language_model != language_model:
+            kind = "language model" if language_model else "sentiment model"
+            raise UserError(f"{self.folder}: {method} needs a {kind}; this run is of task={self.config.task.name}")
+
+    def encode(self, text: str, least: int = 1) -> Tensor:
+        """Word ids (N,) of a text; newlines become <eos>, unknown words <unk>."""
+        self._require(True, "reading a text")
+        words = split_lines(text)
+        if len(words) < least:
+            raise UserError(f"a text of {len(words)} words: at least {least} are needed")
+        return torch.tensor(self.vocabulary.encode(words), device=self.device)
+
+    def perplexity(self, text: str, samples: int = 0) -> float:
+        """Perplexity of every word after the first, read from a zero state as the test text is.
+
+        By the dropout approximation, or by MC dropout with `samples` passes.
+        """
+        ids = self.encode(text, least=2)
+        if not samples:
+            return perplexity(self.model, ids.unsqueeze(1), TEST_STEPS)
+        self.require_dropout("samples")
+        rows, memory = choose_batch(0, 0, len(self.content["words"]), self.device)
+        sampler = MCPerplexity(self.model, ids, self.config.seed, self.config.mc.word_dropout, rows, memory)
+        while sampler.done < samples:
+            sampler.advance(samples)
+        return sampler.result()[0]
+
+    def require_dropout(self, asked: str) -> None:
+        """MC dropout of a model that drops nothing is its deterministic pass."""
+        if not self.config.model.drops:
+            raise UserError(f"{asked}: model={self.config.model.name} has no dropout, so it has nothing to sample")
+
+    def generate(
+        self,
+        prompt: str,
+        words: int = 60,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        samples: int = 1,
+        mc: bool = False,
+        seed: int = 0,
+    ) -> list[generation.Generated]:
+        """Continue a prompt `samples` times; with `mc` every text comes from one function drawn from q."""
+        self._require(True, "generating text")
+        if not prompt.split():
+            raise UserError("the prompt is empty; give at least one word of the vocabulary")
+        if mc:
+            self.require_dropout("mc")
+        vocabulary = self.vocabulary
+        options = generation.Options(
+            words, temperature, top_k, samples, seed, mc, self.config.mc.word_dropout, vocabulary.unknown
+        )
+        start = vocabulary.encode(split_lines(prompt))
+        return generation.generate(self.model, start, options, before=vocabulary.end)
+
+    def predict(self, texts: Sequence[str], samples: int = 50, level: float = 0.95) -> list[Rating]:
+        """Ratings of texts by MC dropout, each with an interval that holds `level` of the unseen ratings.
+
+        The interval is Gaussian. Its variance is that of the samples plus the squared error of the run on unseen
+        reviews. That error contains what the model does not know on average, so the interval is a little too wide
+        rather than too narrow. A text longer than the training segments is rated by the mean over its segments.
+        """
+        self._require(False, "predicting a rating")
+        if not 0 < level < 1:
+            raise UserError(f"level={level}: must lie between 0 and 1")
+        noise, width = self._noise_sd(), math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
+        ratings = []
+        for text in texts:
+            tokens = WORD.findall(text.lower())
+            if not tokens:
+                raise UserError(f"the text {text!r} has no words; give a review")
+            x, unknown = self._segments(tokens)
+            drawn = self._rate(x, samples).mean(1)  # (S,): the mean over the text's segments
+            mean, spread = float(drawn.mean()), float(drawn.std(correction=0))
+            half = width * math.sqrt(spread**2 + noise**2)
+            ratings.append(Rating(mean, mean - half, mean + half, spread, unknown))
+        return ratings
+
+    def _segments(self, tokens: list[str]) -> tuple[Tensor, list[str]]:
+        """Ids as the training reviews had them, (segments, T), and the words that are not among them."""
+        ids = {word: number for number, word in enumerate(self.content["words"], FIRST_RANK + 1)}
+        numbers = np.array([START, *(ids.get(token, OOV) for token in tokens)])
+        x, _ = segment([numbers], self.config.task.steps)
+        return torch.from_numpy(x).to(self.device), list(dict.fromkeys(t for t in tokens if t not in ids))
+
+    def _rate(self, x: Tensor, samples: int) -> Tensor:
+        """Ratings in their own units, (S, segments); one row where nothing is random."""
+        if self.config.model.drops and samples:
+            stream = (self.config.seed, 0, PREDICTIONS)
+            drawn = mc_predictions(self.model, x, samples, stream, self.config.mc.word_dropout)
+        else:
+            drawn = deterministic_predictions(self.model, x).unsqueeze(0)
+        return drawn.double() * self.content["std"] + self.content["mean"]
+
+    def _noise_sd(self) -> float:
+        """The error on unseen reviews: by MC dropout where it was measured."""
+        names = [f"test_rmse_mc{self.metrics.get('mc_samples', 0):.0f}", "test_rmse_mc", "test_rmse"]
+        found = [self.metrics[name] for name in names if self.metrics.get(name) is not None]
+        if not found:
+            raise UserError(f"{self.folder}: its summary has no test error, so no interval can be given")
+        return float(found[0])
+
+
+def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
+    """Read a finished run, or weights exported by scripts/export_weights.py; mc.*, device and threads may be changed.
+
+    A run that is older than vocabulary.json needs its corpus once more, to number the words.
+    """
+    folder = Path(folder)
+    config = compose.load_config(folder, overrides)
+    exported = (folder / WEIGHTS).is_file()
+    summary = read_metrics(folder / METRICS) if exported else run_summary.finished(folder)
+    content = read_vocabulary(folder)
+    device = choose_device(config)
+    if content is None:
+        if exported:
+            raise UserError(f"{folder}: vocabulary.json is missing; export the weights again")
+        task = base.build(config, device)
+        if task.sha256 != summary["data"]["sha256"]:
+            raise UserError(f"{folder}: was trained on another version of {task.name}, and saved no vocabulary")
+        content = task.vocabulary()
+    model = _build(config, content).to(device)
+    if exported:
+        load_weights(model, folder / WEIGHTS)
+    else:
+        run.load_reported_weights(model, config, folder)
+    return TrainedRun(folder, config, model.eval(), summary["metrics"], content, summary["data"])
+
+
+def _build(config: schema.RunConfig, content: dict[str, Any]) -> SequenceModel:
+    if isinstance(config.task, schema.LanguageModelConfig):
+        return build_model(config, len(content["words"]))
+    return sentiment_model.build(config, content["num_words"])
