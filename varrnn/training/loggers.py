@@ -70,9 +70,8 @@ class BackgroundLogger(Logger):
             backend.close()
         except Exception as error:  # a backend may raise anything, and none of it may end a run
             self.failed = True
-            self.say(
-                f"warning: logger={self.name}: {describe(error, self.name)}; the run continues, its curves are in log.csv"
-            )
+            reason = describe(error, self.name)
+            self.say(f"warning: logger={self.name}: {reason}; the run continues, its curves are in log.csv")
 
     def resume(self, step: int) -> None:
         self._call("resume", step)
