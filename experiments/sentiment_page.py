@@ -3,6 +3,7 @@
 Every number and every verdict is made from records; the paragraphs say what was done and why, never how it came out.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from varrnn.reproduction.runs import FIGURE4A, FIGURE11, Run, figure3, figure3_a
 from varrnn.reproduction.statistics import final_mean, mc_epochs, seed_mean
 from varrnn.reproduction.tables import Table
 
+PICTURE = r"!\[(?P<title>[^\]]*)\]\(figures/(?P<name>\w+)\.png\)"
 INTRODUCTION = """\
 # Sentiment analysis: what reproduces, and what does not
 
@@ -173,7 +175,13 @@ def page(records: Records) -> str:
         *(RECURRENT, mask_table(records), verdicts(records, CLAIMED["masks"])),
         *(TRIED, run_table(records, "beside", BESIDE), ablations(records), open_runs(records)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return re.sub(PICTURE, lambda found: shown_picture(found, records), "\n\n".join(parts)) + "\n"
+
+
+def shown_picture(found: re.Match[str], records: Records) -> str:
+    """A picture that has data; for another one, a line that says so."""
+    drawn = experiment(found["name"]).ARTEFACT.has_data(records)
+    return found[0] if drawn else f"*{found['title']}: not run.*"
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -24,8 +24,12 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     modules = [experiment(name) for name in names()]
     written = []
     for module in modules:
-        if figures or any(hasattr(module, name) for name in ("table", "tables", "page")):
-            written += module.ARTEFACT.render(records, results)
+        artefact, texts = module.ARTEFACT, any(hasattr(module, name) for name in ("table", "tables", "page"))
+        if texts or (figures and artefact.has_data(records)):
+            written += artefact.render(records, results)
+        elif figures:  # a picture of empty axes helps nobody
+            for suffix in (".pdf", ".png"):
+                (results / "figures" / artefact.name).with_suffix(suffix).unlink(missing_ok=True)
     verdicts = judge_all(records)
     written += write_claims(verdicts, results)
     artefacts = {module.ARTEFACT.name: module for module in modules}

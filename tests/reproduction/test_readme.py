@@ -20,6 +20,8 @@ PAGES = [
     README,
     *(ROOT / name / "README.md" for name in ("configs", "data", "experiments", "results", "varrnn/kernels")),
     ROOT / "results" / "DIFFERENCES.md",
+    ROOT / "results" / "SENTIMENT.md",
+    ROOT / "varrnn" / "README.md",
     ROOT / "CONTRIBUTING.md",
 ]
 

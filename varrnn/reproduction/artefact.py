@@ -32,6 +32,10 @@ class Artefact:
     seeds: tuple[int, ...] = SEEDS
     more: tuple[str, ...] = ()  # commands that are not run.py
 
+    def has_data(self, records: Records) -> bool:
+        """Whether there is something to show: a record of one of its runs, or no run that it would need."""
+        return not self.runs or any(records.group(run).records for run in unique(self.runs))
+
     def commands(self, records: Records | None = None) -> list[str]:
         """One command per run and seed; given records, only those without one (or with fewer epochs)."""
         runs = unique(self.runs)

@@ -161,4 +161,9 @@ def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> 
     if not rows:
         return "Every run has a record."
     header = ("artefact", "runs without a record, or with fewer epochs", "which")
-    return f"## Still to be run\n\n{Table('', '', header, rows, numbers=False).markdown()}"
+    parts = ["## Still to be run", Table("", "", header, rows, numbers=False).markdown()]
+    figures = [name for name in artefacts if name.startswith("figure")]
+    empty = [name for name in figures if not artefacts[name].ARTEFACT.has_data(records)]
+    if empty:
+        parts.append(f"Without any record, and therefore not drawn: {', '.join(empty)}.")
+    return "\n\n".join(parts)
