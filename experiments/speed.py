@@ -71,7 +71,7 @@ def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
             "MC evaluation, batched / the usual loop, one sample at a time",
             *(DASH if ratio is None else f"{ratio:.1f}" for ratio in mc),
         ],
-        ["runs of one thread side by side / one run with all threads", *map(_number, sides)],
+        ["parallel runs of one thread / one run with all threads", *map(_number, sides)],
     ]
 
 

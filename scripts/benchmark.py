@@ -152,7 +152,7 @@ def table(name: str, found: dict[str, Any]) -> str:
     if "side_by_side" in found:
         both = found["side_by_side"]
         lines.append(
-            f"{both['runs']:.0f} runs of one thread side by side {both['side_by_side']:,.0f} words/s together, one run "
+            f"{both['runs']:.0f} parallel runs of one thread {both['side_by_side']:,.0f} words/s together, one run "
             f"with all threads {both['one_run']:,.0f}: {both['ratio']:.2f} times"
         )
     return "\n".join(lines)

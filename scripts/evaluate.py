@@ -1,7 +1,7 @@
 """Evaluate a finished run again, with other MC samples: python scripts/evaluate.py RUN_DIR mc.samples=1000
 
 Only mc.*, device, threads and progress can be given; the results are added to the run's summary.json. Stopped in the
-middle, the same command goes on.
+middle, the same command resumes.
 """
 
 import argparse

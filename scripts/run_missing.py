@@ -1,6 +1,6 @@
 """Start every run of a table or figure that has no record yet: python scripts/run_missing.py table1 launcher=joblib
 
-A record of fewer epochs than the run should have does not count: such a run goes on from its folder. Runs that differ
+A record of fewer epochs than the run should have does not count: such a run resumes from its folder. Runs that differ
 in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the same command can
 be repeated until all is done. Further words KEY=VALUE are passed on to run.py, which starts in the current folder.
 """

@@ -5,7 +5,7 @@
     python scripts/sweep_summary.py --sweep-key optim.lr    # a sweep over something else than rates and weight decay
 
 Grid points are ranked by their validation value (mean over the seeds that all have), never by the test set. The exit
-status is 1 when a run has failed or was stopped, or when there is none.
+status is 1 when a run has failed or was stopped, or when no run was found.
 """
 
 import argparse

@@ -79,6 +79,6 @@ def replacing(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, otherwise: str = ELSEWHERE) -> None:
-    """Replace a text file in one step, its folder made where there is none."""
+    """Replace a text file in one step,  making its folder if necessary."""
     with replacing(file(path), otherwise) as temporary:
         temporary.write_text(text, encoding="utf-8")

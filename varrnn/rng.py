@@ -1,4 +1,4 @@
-"""One stream of random numbers for each purpose, so that stopping and going on changes nothing."""
+"""One stream of random numbers for each purpose, so that stopping and resuming changes nothing."""
 
 import numpy as np
 import torch

@@ -32,7 +32,7 @@ _batched = [
 def followed() -> bool:
     """Whether there is a trace, an export, a dispatch mode, a transform of torch.func or forward-mode differentiation.
 
-    All of these get the readable loop of cells.py.
+    All of these use the reference implementation in cells.py.
     """
     forward_mode = getattr(forward_ad, "_current_level", -1) >= 0
     return forward_mode or torch.jit.is_tracing() or _modes() > 0 or transformed()
@@ -67,7 +67,7 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 def uncompiled(kernel: Callable[P, R]) -> Callable[P, R]:
-    """The kernel as a break in the graph of whoever compiles its caller.
+    """The kernel as a break in the graph when torch.compile compiles its caller.
 
     ``torch.compiler.disable`` itself would import the compiler, seconds of it, for everybody.
     """

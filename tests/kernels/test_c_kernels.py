@@ -123,7 +123,7 @@ def test_tiny_states_keep_their_digits(cell: str) -> None:
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_threads_change_nothing(cell: str) -> None:
-    """Bit by bit: a row is summed in the same order whoever computes it."""
+    """Bit by bit: a row is summed in the same order by every thread."""
     torch.manual_seed(0)
     layer = CELLS[cell](30, 100, dropout=VARIANTS["untied"])
     x, hx = torch.randn(20, 29, 30), states(layer, 29)

@@ -43,14 +43,14 @@ def test_copies_are_equal_and_independent(make):
     layer = make(I, H, 2, dropout=RATES, bidirectional=True)
     x = torch.randn(T, B, I)
     masks = layer.sample_masks(B)
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert torch.equal(twin(x, masks=masks)[0], layer(x, masks=masks)[0])
-        assert twin.dropout == layer.dropout
+    for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(copied(x, masks=masks)[0], layer(x, masks=masks)[0])
+        assert copied.dropout == layer.dropout
         with torch.no_grad():
-            twin.weight_hh_l0.zero_()
+            copied.weight_hh_l0.zero_()
         assert layer.weight_hh_l0.abs().sum() > 0
-    for twin in (copy.deepcopy(masks), pickle.loads(pickle.dumps(masks))):
-        assert torch.equal(layer(x, masks=twin)[0], layer(x, masks=masks)[0])
+    for copied in (copy.deepcopy(masks), pickle.loads(pickle.dumps(masks))):
+        assert torch.equal(layer(x, masks=copied)[0], layer(x, masks=masks)[0])
 
 
 @every_layer
@@ -59,8 +59,8 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
     with mc_dropout(layer):
         twins = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
         assert not torch.equal(layer(x)[0], layer(x)[0])
-    for twin in twins:
-        assert torch.equal(twin(x)[0], layer(x)[0])
+    for copied in twins:
+        assert torch.equal(copied(x)[0], layer(x)[0])
     layer.compile()  # nn.Module leaves that out of a copy, which would call the original
     assert copy.deepcopy(layer)._compiled_call_impl is None and pickle.loads(pickle.dumps(layer))
 
@@ -292,14 +292,14 @@ def test_cuda_equals_cpu_without_synchronising(make, variant):
     x = torch.randn(T, B, I, dtype=torch.float64)
     out = layer(x, masks=masks)[0]
     expected = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
-    twin, x = copy.deepcopy(layer).cuda(), x.cuda()
+    copied, x = copy.deepcopy(layer).cuda(), x.cuda()
     masks = tuple(type(m)(*(to_cuda(z) for z in m)) for m in masks)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        twin(x)
-        out_cuda = twin(x, masks=masks)[0]
-        actual = torch.autograd.grad(out_cuda.square().sum(), list(twin.parameters()))
+        copied(x)
+        out_cuda = copied(x, masks=masks)[0]
+        actual = torch.autograd.grad(out_cuda.square().sum(), list(copied.parameters()))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(out_cuda.cpu(), out)

@@ -1,4 +1,4 @@
-"""Samples side by side: what counts as equal rows."""
+"""Batched samples: what counts as equal rows."""
 
 import subprocess
 import sys

@@ -26,7 +26,7 @@ def test_entropies_in_closed_form():
 
 
 def test_samples_with_a_graph_are_forgotten_too():
-    """As in a loop of one's own under mc_dropout: the graphs of a hundred passes would stay in memory."""
+    """As in a user's loop under mc_dropout: the graphs of a hundred passes would stay in memory."""
     p = torch.randn(4, 3, requires_grad=True).softmax(-1)
     found = uncertainty.Classification().add(p).add(p)
     spread = uncertainty.Regression(1.0, torch.zeros(4, 3)).add(p).add(p)

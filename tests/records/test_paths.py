@@ -51,7 +51,7 @@ def test_a_language_model_with_another_horizon_is_another_run(tmp_path) -> None:
     assert longer == FOLDER / "optim.epochs=50" / "seed_1.json"
     sentiment = (*paper_runs.sentiment("naive"), "optim.epochs=40")
     place = record_paths.relative_path(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
-    assert place.parent.name == "default"  # which goes on, and whose verdict says "short horizon"
+    assert place.parent.name == "default"  # which resumes, and whose verdict says "short horizon"
 
 
 def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:

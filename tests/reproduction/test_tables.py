@@ -169,7 +169,7 @@ def test_speed_table() -> None:
     table = speed.table(Records(benchmarks=(synthetic.benchmark(),)))
     assert ["**untied / tied, ours**", "**0.99**", "**0.99**"] in [list(row) for row in table.rows]
     assert ["untied / tied, paper", "0.57", "0.67"] in [list(row) for row in table.rows]
-    sides = "runs of one thread side by side / one run with all threads"
+    sides = "parallel runs of one thread / one run with all threads"
     assert [sides, "1.07", DASH] in [list(row) for row in table.rows]
     assert "Not run" in speed.table(Records()).note
 

@@ -76,7 +76,7 @@ def test_a_preempted_run_resumes_and_equals_one_that_was_never_stopped(tmp_path,
         finally:
             sweep.kill()
     logs = "".join(file.read_text() for file in (tmp_path / "runs").rglob(f"{job}_*_log.out"))
-    assert re.search(r"going on in epoch (\d+) after update", logs)
+    assert re.search(r"resuming in epoch (\d+) after update", logs)
     requeued = run_summary.read(folder)
     assert requeued["status"] == "finished" and requeued["hardware"]["threads"] == 1
     assert untimed(requeued["metrics"]) == untimed(never_stopped["metrics"])

@@ -144,7 +144,7 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("optim.epochs=1,2", "a longer run is a shorter one that goes on"),
+        ("optim.epochs=1,2", "a longer run is a shorter one that was continued"),
         ("mc.samples=0,3", "its values belong to one and the same run"),
         ("threads=1,2", "its values belong to one and the same run"),
         ("runs_root=r,s", "one run in several places"),
@@ -289,7 +289,7 @@ def test_a_killed_job_is_explained(tmp_path):
 
 
 def test_submitits_signals_save_and_requeue():
-    """TERM is let pass and training goes on; USR2 ends the job through submitit's handler, which requeues it."""
+    """TERM is let pass and training continues; USR2 ends the job through submitit's handler, which requeues it."""
     heard = []
 
     def requeue(signum, frame):

@@ -122,7 +122,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     longer.optim.epochs = 3
     monkeypatch.setattr(run_summary, "kernels", lambda device: "other words")
     moved = training_run.run(longer, run)
-    assert f"kernels in {kernels}, going on on" in capsys.readouterr().out
+    assert f"kernels in {kernels}, resuming on" in capsys.readouterr().out
     begun, here = moved["hardware"]["earlier"], moved["hardware"]["kernels"]
     assert here == "other words" and len(begun) == 1 and begun[0].endswith(f"kernels in {kernels}")
     longer.optim.epochs = 4

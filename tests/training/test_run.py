@@ -110,7 +110,7 @@ def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
         return original(self, *arguments)
 
     monkeypatch.setattr(Trainer, "training_step", update)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on from here"):
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes it"):
         training_run.run(compose.compose(overrides))
     assert len(steps) == 30 and run_summary.read(tmp_path / "stopped") is None
     assert checkpoint.load(tmp_path / "stopped" / "checkpoint.pt")["progress"]["update"] == 30
@@ -212,7 +212,7 @@ def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
     finally:
         torch.set_num_threads(before)
     said = capsys.readouterr().out
-    assert "going on on cpu, " in said and f", {before + 1} threads" in said
+    assert "resuming on cpu, " in said and f", {before + 1} threads" in said
 
 
 def test_two_starts_on_one_folder_are_kept_apart(tmp_path):

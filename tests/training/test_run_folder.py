@@ -1,4 +1,4 @@
-"""What lies in a run's folder: damaged or missing files, a run that goes on, mistakes that cost nothing."""
+"""What lies in a run's folder: damaged or missing files, a run that is continued, mistakes that cost nothing."""
 
 import json
 from dataclasses import replace

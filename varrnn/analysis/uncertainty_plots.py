@@ -28,7 +28,7 @@ END = "<eos>"
 
 @contextmanager
 def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator[list[Axes]]:
-    """Panels side by side, saved as PNG and as PDF (no dates inside); no pyplot, so no display is needed."""
+    """Panels in a row, saved as PNG and as PDF (no dates inside); no pyplot, so no display is needed."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height))
         yield list(figure.subplots(1, panels, squeeze=False)[0])

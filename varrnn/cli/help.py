@@ -30,7 +30,7 @@ EXAMPLES = """\
   python run.py experiment=ptb_medium model=variational_tied seed=2
   python run.py experiment=cornell model=naive cell=gru
   python run.py -m sweep=dropout_grid experiment=ptb_medium       a grid, one run after the other
-The same command goes on after an interruption, and does nothing when the run is finished."""
+The same command resumes after an interruption, and does nothing when the run is finished."""
 
 
 def help_requested(words: list[str]) -> bool:

@@ -43,7 +43,7 @@ def register() -> None:
 
 @contextmanager
 def _hydra() -> Iterator[None]:
-    """Hydra as run.py started it, or one of our own where there is none."""
+    """Hydra as run.py started it, or our own instance where Hydra was not started."""
     if GlobalHydra.instance().is_initialized():
         yield
     else:
@@ -162,7 +162,7 @@ def short_paths(differs: dict[str, Any]) -> dict[str, Any]:
 
 
 def safe_file_name(text: str) -> str:
-    """The text without slashes; a long one is cut and told apart by a hash."""
+    """The text without slashes; a long one is cut and gets a hash."""
     name = text.replace("/", "%")
     if len(name.encode()) <= MAX_NAME_BYTES:
         return name

@@ -152,7 +152,7 @@ class MCConfig:
 
     samples: int = option(1000, "stochastic passes over the test data; 0 skips MC dropout")
     word_dropout: bool = option(False, "keep word dropout on in MC (an ablation; off behind the paper's 73.4)")
-    rows: int = option(0, "samples evaluated side by side; 0 chooses by device and vocabulary")
+    rows: int = option(0, "samples evaluated as one batch; 0 chooses by device and vocabulary")
     memory_mb: int = option(0, "memory for the logits of one chunk, about half of what is used; 0 chooses by device")
 
 
@@ -197,7 +197,7 @@ NON_IDENTITY_KEYS = (
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch
-SCALING = "task.scaling"  # of masks: without dropout there are none
+SCALING = "task.scaling"  # of masks, which runs without dropout do not have
 EARLIER_HEADLINE = ("true", True)  # what early versions called "exact"
 CHOICE_GROUPS = ("task", "size", "model", "cell", "protocol")
 

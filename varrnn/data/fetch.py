@@ -199,7 +199,7 @@ def _prepare(folder: Path) -> None:
 
 
 def write(folder: Path, contents: Contents) -> None:
-    """All files under temporary names first, then renamed: whoever looks sees whole files only."""
+    """All files under temporary names first, then renamed: a reader sees whole files only."""
     parts = {folder / f"{name}.part": content for name, content in contents.items()}
     try:
         for part, content in parts.items():

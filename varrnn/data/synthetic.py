@@ -1,4 +1,4 @@
-"""Reviews from a seeded generator, the offline twin of the Cornell data: the best possible error is known."""
+"""Reviews from a seeded generator, an offline stand-in for the Cornell data: the best possible error is known."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _tokens(path: Path, content: bytes) -> list[str]:
 
 
 def _advice(train: list[str]) -> str:
-    """The smallest min_count that gives this text an `<unk>` and leaves it other words; "" if there is none."""
+    """The smallest min_count that gives this text an `<unk>` and leaves it other words; "" if no value does."""
     counts = Counter(word for word in train if word != EOS)
     rarest = min(counts.values())
     if rarest == max(counts.values()):

@@ -1,6 +1,6 @@
 """The products that all gates share, tied or untied: whole chunks of steps at once, and one step after another.
 
-Shapes: k steps of B rows make k*B rows; gates lie side by side in a row, (rows, G*H), so that a tied product is ONE
+Shapes: k steps of B rows make k*B rows; gates are adjacent in a row, (rows, G*H), so that a tied product is ONE
 matrix product and its backward sums over the gates by itself. Untied products use a view with the gate axis in front.
 """
 

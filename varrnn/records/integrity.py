@@ -1,6 +1,6 @@
 """What shows that a record was changed after it was published: a digest of its content, and the hashes of the corpora.
 
-A digest shows an edit. It does not prove honesty: whoever edits a record on purpose can compute the digest again.
+A digest shows an edit. It does not prove honesty: someone who edits a record on purpose can compute the digest again.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class LineStyle(NamedTuple):
     order: int = 0
 
 
-# Okabe and Ito's colours, told apart with every kind of colour vision; lines differ too, for print in grey.
+# Okabe and Ito's colours, distinguishable with every kind of colour vision; lines differ too, for print in grey.
 BLACK, BLUE, SKY, GREEN = "#000000", "#0072B2", "#56B4E9", "#009E73"
 VERMILION, ORANGE, YELLOW, PINK = "#D55E00", "#E69F00", "#F0E442", "#CC79A7"
 BROWN = "#8B4513"  # ours, for a ninth variant

@@ -61,7 +61,7 @@ class Canvas(NamedTuple):
 
 @contextmanager
 def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Iterator[Canvas]:
-    """One panel at column width, or several side by side at page width; saved as PDF and PNG below results/figures.
+    """One panel at column width, or several in a row at page width; saved as PDF and PNG below results/figures.
 
     No pyplot: a script needs no display, and a notebook keeps its own backend.
     """
@@ -119,7 +119,7 @@ def _block_means(losses: np.ndarray, every: int, edges: np.ndarray) -> np.ndarra
 def plot_curves(
     axes: Axes, records: Records, curves: Curves, get_curve: Callable[[Group], Curve] = error_curve
 ) -> list[Curve]:
-    """Every curve that has records; the legend says how many seeds, or that there is no run; an empty panel if none."""
+    """Every curve that has records, with its number of seeds in the legend; without any, a panel that says so."""
     drawn = []
     for line_style, run in curves.values():
         group = records.group(run)
@@ -127,9 +127,6 @@ def plot_curves(
         if curve is not None and len(curve.epochs):
             _line(axes, curve, line_style, group, command(run, group.seeds()))
             drawn.append(curve)
-        else:
-            faint: dict[str, Any] = {"color": line_style.colour, "linestyle": line_style.line, "alpha": 0.35}
-            axes.plot([], [], label=f"{line_style.label}: not run", gid=command(run), **faint)
     if not drawn:
         not_run_panel(axes, [run for _, run in curves.values()])
     return drawn

@@ -1,4 +1,4 @@
-"""Tables from records, as Markdown, LaTeX and CSV: ours beside the paper's, "not run" where there is none."""
+"""Tables from records, as Markdown, LaTeX and CSV: ours beside the paper's, "not run" where a record is missing."""
 
 from __future__ import annotations
 

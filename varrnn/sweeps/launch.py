@@ -33,7 +33,7 @@ from varrnn.sweeps.plan import non_identity_key, num_points, unsupported_rate
 from varrnn.training.signals import RunStopped
 
 STOP_FILE = "stopped"  # a file in the sweep's folder
-STOPPED = "\nstopped; checkpoints are kept, the same command goes on (jobs in Slurm's queue keep running)"
+STOPPED = "\nstopped; checkpoints are kept, the same command resumes (jobs in Slurm's queue keep running)"
 PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
 
 
@@ -92,7 +92,7 @@ def stopped() -> bool:
 
 
 def max_parallel_runs(device: str) -> int:
-    """How many runs this machine carries at once: one for each GPU, or for each core where there is none."""
+    """How many runs this machine carries at once: one for each GPU, or for each core without a GPU."""
     return usable_gpus(device) or available_cores()
 
 
@@ -166,7 +166,7 @@ def free_gpu_memory() -> None:
 
 @contextmanager
 def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[None]:
-    """Give this process its share of cores and GPUs, so that runs side by side do not slow each other down.
+    """Give this process its share of cores and GPUs, so that parallel runs do not slow each other down.
 
     The config is left alone: where a run was computed is nothing that its next evaluation has to repeat.
     """

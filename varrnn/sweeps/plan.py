@@ -35,7 +35,7 @@ def non_identity_key(config: DictConfig) -> str | None:
         if key in ("runs_root", "run_dir"):
             return f"{key}: one run in several places is no sweep; give one folder"
         if key == EPOCHS_KEY:
-            return f"{key}: a longer run is a shorter one that goes on; start each with a run_dir= of its own"
+            return f"{key}: a longer run is a shorter one that was continued; start each with a run_dir= of its own"
         own_file = key == "task.path" and config.task.get("reviews") == "csv"  # other reviews are another run
         if not own_file and not compose.compared({key: None}):
             return f"{key}: its values belong to one and the same run; start them one after the other, without -m"
@@ -43,7 +43,7 @@ def non_identity_key(config: DictConfig) -> str | None:
 
 
 def unsupported_rate(config: DictConfig) -> str | None:
-    """Why the grid of a file in configs/sweep is none for a model: it would give it dropout where it has none."""
+    """Why the grid of a file in configs/sweep does not fit a model: it would add dropout that the model lacks."""
     sweep = config.hydra.runtime.choices.get("sweep")
     file = compose.CONFIGS / "sweep" / f"{sweep}.yaml"
     ties = yaml.safe_load(file.read_text()).get("model", {}) if file.is_file() else {}  # p_E: ${.p_U}

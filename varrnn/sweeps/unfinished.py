@@ -63,7 +63,7 @@ def running(run: Path) -> bool:
 
 
 def last_lines(run: Path) -> list[str]:
-    """The end of error.txt; where there is none, how far the log has come."""
+    """The end of error.txt; without that file, how far the log has come."""
     file = run / "error.txt"
     if file.is_file():
         return file.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]

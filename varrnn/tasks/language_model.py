@@ -118,7 +118,7 @@ class LanguageModelTask:
     def mc(
         self, model: SequenceModel, config: schema.RunConfig, folder: Path, monitor: Any
     ) -> tuple[Metrics, dict[str, Any], ResumedWork]:
-        """Test perplexity by MC dropout, stopping and going on through a file; more samples than asked for stay."""
+        """Test perplexity by MC dropout, resumable through a file; more samples than asked for stay."""
         device, samples, started = self.test.device, config.mc.samples, monitor.seconds()
         rows, memory = perplexity.choose_batch(config.mc.rows, config.mc.memory_mb, self.num_words, device)
         sampler = perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)

@@ -122,7 +122,7 @@ def repeat_rows(masks: ModelMasks, rows: int) -> ModelMasks:
 
 
 def concat_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
-    """Samples side by side: the masks of several draws as the rows of one batch. The layers' masks of ones stay."""
+    """Batched samples: the masks of several draws as the rows of one batch. The layers' masks of ones stay."""
 
     def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
         return tensors[0] if is_ones(tensors[0]) else torch.cat(list(tensors), axis)

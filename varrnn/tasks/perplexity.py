@@ -136,7 +136,7 @@ class MCPerplexity:
 
 
 def choose_batch(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
-    """Samples side by side, and megabytes for their logits: what was asked for, or (0) what suits the device."""
+    """Samples in a batch, and megabytes for their logits: what was asked for, or (0) what suits the device."""
     usual = {"cuda": (1000, 1024)}.get(device.type, (100, 256))
     memory_mb = memory_mb or usual[1]
     return rows or max(1, min(usual[0], memory_mb * 2**20 // (4 * num_words))), memory_mb

@@ -10,7 +10,7 @@ from varrnn import rng
 from varrnn.tasks.base import ProgressFn
 from varrnn.tasks.sentiment_model import SentimentModel
 
-ROWS = 640  # sequences read side by side: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
+ROWS = 640  # sequences read as one batch: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
 KERAS_CHUNK = 500  # the authors predict in chunks of 500 segments, each with one word mask
 PRECISION = 0.1  # of the log-likelihood, as the authors' code prints it
 

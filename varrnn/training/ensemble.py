@@ -73,7 +73,7 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
         raise UserError(f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256)")
     total, curve, alone, samples = Average(), [], [], []
     commits = [commit for one in members for commit in one.summary["commits"]]
-    how = "stopped; samples that are done are kept, the same command goes on"
+    how = "stopped; samples that are done are kept, the same command resumes"
     with (
         Interrupts() as interrupts,
         RunMonitor(interrupts, first.progress, first.train.checkpoint_minutes, how) as monitor,

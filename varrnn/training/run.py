@@ -1,4 +1,4 @@
-"""One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it goes on, or does nothing."""
+"""One run from beginning to end: task -> model -> fit -> evaluate -> summary. Repeating it resumes, or does nothing."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
 
 
 def write_error(folder: Path, error: Exception) -> None:
-    """Leave the reason beside a run that has no result; one that has is none the worse for a mistaken question."""
+    """Leave the reason beside a run that has no result; a finished run keeps its result."""
     with contextlib.suppress(UserError):  # a full disk, or a damaged summary: the first error is the one to tell
         if not run_summary.is_finished(run_summary.read(folder)):
             checkpoint.write_text(folder / "error.txt", f"{error}\n")
@@ -80,7 +80,7 @@ def _run(config: RunConfig, folder: Path, describe: bool) -> dict[str, Any]:
             )
     if not started:  # so that a run that cannot begin is listed with its command
         compose.save(config, folder / "config.yaml")
-    how = f"stopped and saved in {folder}; the same command goes on from here"
+    how = f"stopped and saved in {folder}; the same command resumes it"
     with (
         Interrupts() as interrupts,
         RunMonitor(interrupts, config.progress, config.train.checkpoint_minutes, how) as monitor,
@@ -91,7 +91,7 @@ def _run(config: RunConfig, folder: Path, describe: bool) -> dict[str, Any]:
         save_vocabulary(task, folder)
         model = task.model(config)
         if summary is not None and extend:  # from now on its numbers are not those of the checkpoint
-            monitor.log("going on: the result with fewer epochs gives way (another run_dir= would keep it)")
+            monitor.log("continuing: the result with fewer epochs is replaced (another run_dir= would keep it)")
             run_summary.write(folder, summary | {"status": GOING_ON})
         compose.save(config, folder / "config.yaml")
         if extend or not run_summary.is_finished(summary):
@@ -126,7 +126,7 @@ def print_finished(
 
 
 def resolve_epochs(config: RunConfig, summary: dict[str, Any]) -> tuple[RunConfig, bool]:
-    """A finished run goes on when more epochs are asked for; when fewer are, it stays the longer run that it is."""
+    """A finished run is continued when more epochs are asked for; when fewer are, it keeps those it has."""
     trained = summary["config"]["optim"]["epochs"]
     extend = summary["history"]["epoch"][-1] == trained < config.optim.epochs
     kept = config.optim.epochs if extend else trained

@@ -95,9 +95,9 @@ class Interrupts:
         self.clock.resumed = True
 
     def stop(self, message: str) -> None:
-        """Hand the signal to whoever listened before, or stop where nobody did.
+        """Hand the signal to the previous handler, or stop where there was none.
 
-        Slurm's pre-emption comes as TERM and then USR2: submitit lets the first pass, so training goes on, and on the
+        Slurm's pre-emption comes as TERM and then USR2: submitit lets the first pass, so training continues, and on the
         second requeues the job and ends it.
         """
         signum = self.signum

@@ -92,7 +92,7 @@ def finished(folder: Path) -> dict[str, Any]:
     summary = read(folder)
     if not is_finished(summary):
         state = "" if summary is None else f" ({summary['status']})"
-        raise UserError(f"{folder}: this run has not finished{state}; the command that started it goes on")
+        raise UserError(f"{folder}: this run has not finished{state}; the command that started it resumes it")
     return summary
 
 

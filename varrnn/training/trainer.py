@@ -29,7 +29,7 @@ class TrainingDiverged(Exception):
 
 @dataclass
 class Progress:
-    """Where a run stands; saved with the parameters, so that a killed run goes on as if nothing had happened."""
+    """Where a run stands; saved with the parameters, so that a killed run resumes as if nothing had happened."""
 
     epoch: int = 1  # the epoch under way
     update: int = 0  # updates done in it
@@ -313,7 +313,7 @@ class Trainer:
         here = run_summary.environment(self.device)
         if here != environment:
             self.monitor.log(
-                f"warning: started on {environment}, going on on {here}: the numbers will not be those of "
+                f"warning: started on {environment}, resuming on {here}: the numbers will not be those of "
                 "a run that was never stopped, and words per second mix both (set device=, threads=)"
             )
         if progress.epoch - 1 > asked or (progress.epoch > asked and progress.update):
@@ -323,7 +323,7 @@ class Trainer:
             )
         self._restore_best()
         if not self.finished():
-            self.monitor.log(f"going on in epoch {self.progress.epoch} after update {self.progress.update}")
+            self.monitor.log(f"resuming in epoch {self.progress.epoch} after update {self.progress.update}")
 
     def _check_progress(self, progress: Any) -> None:
         size = self.config.size
