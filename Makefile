@@ -77,7 +77,7 @@ ptb-medium: data-ptb ## Table 1, medium (650 units): MODEL=none|naive|moon|moon_
 ptb-large: data-ptb ## Table 1, large (1500 units)
 	$(PY) run.py experiment=ptb_large model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
 
-sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU), side by side; SEED=2 next
+sentiment: data-cornell ## the six runs of figure 3 (variational, naive, none; LSTM and GRU) in parallel; SEED=2 next
 	$(PY) scripts/run_missing.py figure3 --seeds $(SEED) launcher=joblib "$(IN_RUNS)" $(ARGS)
 
 table1-runs: data-ptb ## every row of Table 1 x 3 seeds that has no record yet; LAUNCHER=local|joblib|slurm
