@@ -89,7 +89,7 @@ def test_a_preempted_run_resumes_and_equals_one_that_was_never_stopped(tmp_path,
 
 def check_summary(folder: Path) -> None:
     """Four records, and the summary chooses the lowest validation perplexity of them."""
-    found = [store.as_record(file, store.read_json(file)) for file in store.json_files(folder / "runs")]
+    found = [store.as_record(file, store.read_json(file)) for file in sorted((folder / "runs").rglob("summary.json"))]
     assert [record.status for record in found] == ["finished"] * 4
     rates = ("model.p_U", "model.p_W")
     valid = {tuple(record.options[key] for key in rates): record.metric("valid_ppl") for record in found}
