@@ -10,7 +10,6 @@ import hydra
 from omegaconf import DictConfig
 
 from varrnn.cli import argv
-from varrnn.cli import help as cli_help
 from varrnn.cli.errors import USER_ERRORS, user_errors
 from varrnn.config import compose
 from varrnn.sweeps import launch
@@ -34,7 +33,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with user_errors(), launch.report_failures():
         argv.normalize_argv()
-        cli_help.maybe_print_help()
+        argv.maybe_print_help()
         main()
         for error in failed:
             raise error

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers import runs as small_runs
 
-from varrnn.cli import help as cli_help
+from varrnn.cli import argv as cli_argv
 from varrnn.cli.errors import format_error, option_docs
 from varrnn.config import compose, schema
 from varrnn.errors import UserError
@@ -314,7 +314,7 @@ def test_an_override_that_moves_another_rate_is_said(model, given, told):
 
 
 def test_the_help_names_the_rates_that_move_together():
-    shown = cli_help.text()
+    shown = cli_argv.text()
     assert re.search(r"model\.p_U=\S+ .*variants tie model\.p_E to it", shown)
     assert re.search(r"model\.p_W=\S+ .*variants tie model\.p_y to it", shown)
 

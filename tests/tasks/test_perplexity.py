@@ -7,7 +7,7 @@ import torch
 from helpers.runs import CPU, small
 
 from varrnn import rng
-from varrnn.tasks import evaluate, perplexity
+from varrnn.tasks import perplexity
 from varrnn.tasks.perplexity import MCPerplexity
 
 VARIANTS = ("naive", "moon_emb", "variational_tied", "variational_untied")
@@ -35,7 +35,9 @@ def one_at_a_time(sampler: MCPerplexity, samples: int) -> torch.Tensor:
         draw = rng.make_generator(CPU, rng.MONTE_CARLO, sampler.seed, i, 0)
         masks = sampler.model.sample_document_masks(1, sampler.word_dropout, None, draw)
         with torch.no_grad():
-            parts = [log_p for log_p in evaluate.log_probabilities(sampler.model, sampler.text.unsqueeze(1), 50, masks)]
+            parts = [
+                log_p for log_p in perplexity.log_probabilities(sampler.model, sampler.text.unsqueeze(1), 50, masks)
+            ]
         found.append(torch.cat(parts)[:, 0])
     return torch.stack(found)
 
@@ -117,7 +119,7 @@ def test_more_samples_can_be_added_later():
 
 def test_no_dropout_gives_the_deterministic_perplexity():
     sampler = finish(build("model.p_W=0", "model.p_U=0", "model.p_E=0", "model.p_y=0"), 3)
-    expected = evaluate.perplexity(sampler.model, sampler.text.unsqueeze(1), 50)
+    expected = perplexity.perplexity(sampler.model, sampler.text.unsqueeze(1), 50)
     assert sampler.result()[0] == pytest.approx(expected, rel=1e-6)
 
 

@@ -13,8 +13,7 @@ from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks import perplexity as task_perplexity
-from varrnn.tasks.evaluate import log_probabilities
-from varrnn.tasks.perplexity import MCPerplexity
+from varrnn.tasks.perplexity import MCPerplexity, log_probabilities
 from varrnn.training import ensemble
 from varrnn.training import run as training_run
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from varrnn.analysis.word_uncertainty import shuffled
 from varrnn.data.corpus import EOS
 from varrnn.errors import UserError
-from varrnn.tasks.evaluate import window_steps
 from varrnn.tasks.model import SequenceModel
-from varrnn.tasks.perplexity import sample_mask_batch
+from varrnn.tasks.perplexity import sample_mask_batch, window_steps
 from varrnn.training.trained import TrainedRun
 from varrnn.uncertainty import entropy
 

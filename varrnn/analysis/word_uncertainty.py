@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from varrnn.tasks.evaluate import window_steps
 from varrnn.tasks.model import SequenceModel
-from varrnn.tasks.perplexity import sample_mask_batch
+from varrnn.tasks.perplexity import sample_mask_batch, window_steps
 from varrnn.uncertainty import Classification
 
 MEASURES = {

@@ -10,7 +10,7 @@ from varrnn.config import schema
 from varrnn.data import ptb, pydoc, text
 from varrnn.data.corpus import Corpus, batchify, count_windows
 from varrnn.errors import UserError
-from varrnn.tasks import evaluate, perplexity
+from varrnn.tasks import perplexity
 from varrnn.tasks.base import Metrics, ResumedWork, Step, build_dropout, reject_unused_options
 from varrnn.tasks.model import SequenceModel, initialise
 from varrnn.training import checkpoint
@@ -90,16 +90,16 @@ class LanguageModelTask:
 
     def train_metrics(self, mean_loss: float) -> Metrics:
         """Perplexity of the epoch, masks on."""
-        return {"train_ppl": evaluate.safe_exp(mean_loss)}
+        return {"train_ppl": perplexity.safe_exp(mean_loss)}
 
     def epoch_metrics(self, model: SequenceModel, epoch: int) -> Metrics:
         """Validation perplexity, both ways."""
-        return evaluate.validation(model, self.valid, self.steps)
+        return perplexity.validation(model, self.valid, self.steps)
 
     def final_metrics(self, model: SequenceModel) -> Metrics:
         """Validation, and the test text as a single stream from a zero state."""
-        test = evaluate.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
-        return {**evaluate.validation(model, self.valid, self.steps), "test_ppl": test}
+        test = perplexity.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
+        return {**perplexity.validation(model, self.valid, self.steps), "test_ppl": test}
 
     def reference_metrics(self) -> Metrics:
         """None: published yardsticks stand in the tables."""

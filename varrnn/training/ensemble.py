@@ -13,8 +13,8 @@ from varrnn.config import compose
 from varrnn.config.schema import CHOICE_GROUPS, LanguageModelConfig, RunConfig
 from varrnn.errors import UserError
 from varrnn.tasks import base
-from varrnn.tasks.evaluate import log_probabilities, safe_exp
 from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
+from varrnn.tasks.perplexity import log_probabilities, safe_exp
 from varrnn.training import checkpoint
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary

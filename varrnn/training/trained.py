@@ -18,10 +18,9 @@ from varrnn.data.csv_reviews import WORD
 from varrnn.data.reviews import FIRST_RANK, OOV, START, segment
 from varrnn.errors import UserError
 from varrnn.tasks import base, generation, sentiment_model
-from varrnn.tasks.evaluate import perplexity
 from varrnn.tasks.language_model import TEST_STEPS, build_model
 from varrnn.tasks.model import SequenceModel
-from varrnn.tasks.perplexity import MCPerplexity, choose_batch
+from varrnn.tasks.perplexity import MCPerplexity, choose_batch, perplexity
 from varrnn.tasks.regression import deterministic_predictions, mc_predictions
 from varrnn.training import run
 from varrnn.training import summary as run_summary
