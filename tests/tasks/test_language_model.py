@@ -11,7 +11,7 @@ from helpers.runs import CPU, small
 from varrnn import dropout as rules
 from varrnn import rng
 from varrnn.config import compose
-from varrnn.tasks import base, evaluate
+from varrnn.tasks import base, perplexity
 from varrnn.training.trainer import Trainer
 
 VARIANTS = ("none", "naive", "moon", "moon_emb", "moon_cell_only", "variational_tied", "variational_untied")
@@ -59,7 +59,7 @@ def test_masks_are_new_in_every_window_and_the_same_for_the_same_draw():
 def test_validation_both_ways():
     task, made = small("model=none")
     model = task.model(made).eval()
-    measured = evaluate.validation(model, task.valid, 7)
+    measured = perplexity.validation(model, task.valid, 7)
     rows = len(task.valid)
     assert rows == 101 and (rows - 1) // 7 == 14
     windows = task.valid[: 14 * 7 + 1]
@@ -74,13 +74,13 @@ def test_the_test_text_is_one_stream_to_its_last_word():
     text = task.test.unsqueeze(1)
     expected = F.cross_entropy(model(text[:-1])[0].flatten(0, 1), text[1:].flatten()).exp().item()
     for steps in (1, 13, 300, 1000):
-        assert evaluate.perplexity(model, text, steps) == pytest.approx(expected, rel=1e-5)
+        assert perplexity.perplexity(model, text, steps) == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluation_is_deterministic_even_for_a_model_in_training_mode():
     task, made = small("model=variational_untied")
     model = task.model(made).train()
-    assert evaluate.perplexity(model, task.test.unsqueeze(1), 50) == evaluate.perplexity(
+    assert perplexity.perplexity(model, task.test.unsqueeze(1), 50) == perplexity.perplexity(
         model, task.test.unsqueeze(1), 50
     )
 

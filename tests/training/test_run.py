@@ -295,3 +295,11 @@ def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     assert early["metrics"]["test_ppl_last"] == plain["test_ppl_last"] and len(early["history"]["epoch"]) == 12
     cut = training_run.run(compose.compose([*overrides, "train.patience=2"]))
     assert len(cut["history"]["epoch"]) == plain["best_epoch"] + 2
+
+
+def test_a_run_ends_with_what_to_do_next_and_prints_no_nan(tiny, capsys):
+    """One MC sample has no standard error; a run of the user's own texts cannot be published."""
+    training_run.run(compose.compose([*tiny, "optim.epochs=1", "mc.samples=1"]))
+    said = capsys.readouterr().out
+    assert "nan" not in said and "test_ppl_mc " in said
+    assert said.splitlines()[-1].startswith("look at it with: python scripts/generate.py ")

@@ -63,6 +63,7 @@ class Task(Protocol):
     """What the training loop asks of a task; `model` is always the network that the task itself has made."""
 
     name: str
+    example_command: str  # a first use of a finished run, with {folder} for its folder
     sha256: str  # of the data
     updates_per_epoch: int
     selection_metric: str | None  # its lowest validation value is the best epoch; None without validation data

@@ -28,6 +28,7 @@ TEST_STEPS = 256  # the test text is read as one stream; the window's length cha
 class LanguageModelTask:
     """One corpus as B parallel columns, read in windows of T words."""
 
+    example_command = "python scripts/generate.py {folder} --prompt the --mc"
     selection_metric: str | None = "valid_ppl"
     log_batch_losses = False
 

@@ -36,6 +36,7 @@ TEST, VALID, TRAIN, TRAIN_FIRST = range(4)  # numbers of the random streams; a n
 class SentimentTask:
     """Reviews cut into segments of T words; each has its review's rating, standardised for training."""
 
+    example_command = 'python scripts/predict.py {folder} --text "a fine film"'
     log_batch_losses = True
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,18 @@ def _run(config: RunConfig, folder: Path, describe: bool) -> dict[str, Any]:
         )
         if describe:
             print(run_summary.describe(summary, config))
+            print("\n".join(next_steps(task, config, folder, summary)))
         monitor.stop_if_requested()
     return summary
+
+
+def next_steps(task: Task, config: RunConfig, folder: Path, summary: dict[str, Any]) -> list[str]:
+    """What a user may do with a finished run: look at it, and publish it where it can be published."""
+    where = shlex.quote(str(folder))
+    steps = [f"look at it with: {task.example_command.format(folder=where)}"]
+    if not config.task.own_files and not summary["dirty"]:
+        steps.append(f"publish it with: python scripts/publish.py {where}")
+    return steps
 
 
 def save_vocabulary(task: Task, folder: Path) -> None:
@@ -275,7 +286,7 @@ def add_mc(
     load_reported_weights(model, config, folder)
     model.eval()
     started = monitor.seconds()
-    monitor.log(f"MC dropout with {config.mc.samples} samples")
+    monitor.log(f"MC dropout with {config.mc.samples} sample{'s' if config.mc.samples > 1 else ''}")
     metrics, extras, earlier = task.mc(model, config, folder, monitor)
     summary = (
         summary

@@ -119,7 +119,8 @@ def describe(summary: dict[str, Any], config: RunConfig) -> str:
     names = [name for name in summary["metrics"] if not name.endswith(("_last", "_best")) and name not in hidden]
     if first and "valid_ppl_authors" in names:
         names = list(dict.fromkeys(["valid_ppl_authors", *names]))
-    shown = {name: summary["metrics"][name] for name in names if summary["metrics"][name] is not None}
+    found = {name: summary["metrics"][name] for name in names}
+    shown = {name: value for name, value in found.items() if value is not None and math.isfinite(value)}
     return "\n".join(
         f"  {name:20} {format_number(value):8}  {AUTHORS_WAY.get(name, '')}".rstrip() for name, value in shown.items()
     )
