@@ -21,7 +21,7 @@ from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT
 from varrnn.sweeps import heatmap
 from varrnn.sweeps import ranking as sweep_ranking
-from varrnn.sweeps.failures import unfinished_runs
+from varrnn.sweeps.unfinished import unfinished_runs
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from varrnn.config.compose import CONFIGS
 from varrnn.config.overrides import run_command
 from varrnn.errors import UserError
 from varrnn.sweeps import heatmap, plan, ranking
-from varrnn.sweeps.failures import unfinished_runs
+from varrnn.sweeps.unfinished import unfinished_runs
 
 
 @cache

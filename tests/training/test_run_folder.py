@@ -11,7 +11,7 @@ from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.records import publish
 from varrnn.sweeps import ranking
-from varrnn.sweeps.failures import unfinished_runs
+from varrnn.sweeps.unfinished import unfinished_runs
 from varrnn.training import checkpoint, ensemble
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
