@@ -29,8 +29,7 @@ from varrnn.kernels import c_library
 from varrnn.records import integrity
 from varrnn.records.store import RECORDS
 from varrnn.reporting.style import RC
-from varrnn.training import allocator
-from varrnn.training import summary as run_summary
+from varrnn.training import allocator, provenance
 from varrnn.training.device import PRECISIONS, parse_device, set_precision
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -186,9 +185,9 @@ def check(chosen: argparse.Namespace) -> None:
         raise UserError(f"--record --size {chosen.size}: a record holds all sizes (--size all); {way_out}")
     if chosen.record and (chosen.threads is not None or chosen.clock != "wall"):
         raise UserError(f"--record with --threads or --clock: a record has torch's threads and wall time; {way_out}")
-    if chosen.record and (code := run_summary.code_version()).endswith("+dirty"):
+    if chosen.record and (code := provenance.code_version()).endswith("+dirty"):
         raise UserError(
-            f"--record: uncommitted changes in {', '.join(run_summary.TRACKED_PATHS)} ({code}); commit first"
+            f"--record: uncommitted changes in {', '.join(provenance.TRACKED_PATHS)} ({code}); commit first"
         )
     formats = Figure().canvas.get_supported_filetypes()
     if chosen.chart and chosen.chart.suffix[1:] not in formats:
@@ -198,10 +197,10 @@ def check(chosen: argparse.Namespace) -> None:
 def environment(device: torch.device, clock: str) -> dict[str, Any]:
     """The machine and the code behind the numbers."""
     return {
-        **run_summary.hardware(device),
+        **provenance.hardware(device),
         "torch": torch.__version__,
         "clock": clock,
-        "commit": run_summary.code_version(),
+        "commit": provenance.code_version(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 

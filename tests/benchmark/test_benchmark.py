@@ -11,7 +11,7 @@ from helpers import ROOT
 from varrnn.benchmark import candidates, concurrency
 from varrnn.config import compose
 from varrnn.errors import UserError
-from varrnn.training import summary as run_summary
+from varrnn.training import provenance
 
 TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
 SCRIPT = ROOT / "scripts" / "benchmark.py"
@@ -75,7 +75,7 @@ def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path
 
 
 def test_changed_code_leaves_no_record(benchmark, monkeypatch):
-    monkeypatch.setattr(run_summary, "commit", lambda: ("a" * 40, True))
+    monkeypatch.setattr(provenance, "commit", lambda: ("a" * 40, True))
     monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--record"])
     monkeypatch.setattr(benchmark.allocator, "retain_heap", lambda: True)
     with pytest.raises(UserError, match="--record: uncommitted changes in varrnn"):

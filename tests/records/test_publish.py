@@ -14,7 +14,7 @@ from varrnn.errors import UserError
 from varrnn.records.publish import KNOWN_DATA, publish
 from varrnn.records.store import load
 from varrnn.reproduction.runs import SEEDS, language_model, sentiment
-from varrnn.training import summary as run_summary
+from varrnn.training import provenance
 
 ABSOLUTE = str(PurePosixPath("/", "home", "someone", "error.txt"))  # what must not be committed
 RUN = language_model("small", "variational_untied", "model.p_U=0.05")
@@ -82,28 +82,28 @@ def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
     """`make paper` rewrites the README between two runs; only what computes makes a run unpublishable."""
     folder = tmp_path
     git(folder, "init", "-q")
-    for name in ("README.md", "varrnn/training/summary.py", "configs/config.yaml"):
+    for name in ("README.md", "varrnn/training/provenance.py", "configs/config.yaml"):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text("one")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "all")
-    monkeypatch.setattr(run_summary, "PROJECT_ROOT", folder)
-    monkeypatch.setattr(run_summary, "__file__", str(folder / "varrnn" / "training" / "summary.py"))
+    monkeypatch.setattr(provenance, "PROJECT_ROOT", folder)
+    monkeypatch.setattr(provenance, "__file__", str(folder / "varrnn" / "training" / "provenance.py"))
     head = git(folder, "rev-parse", "HEAD")
-    look = run_summary.commit.__wrapped__  # a process asks once
+    look = provenance.commit.__wrapped__  # a process asks once
     (folder / "README.md").write_text("two")
     assert look() == (head, False)
     (folder / "configs" / "config.yaml").write_text("two")
     assert look() == (head, True)
-    git(folder, "rm", "-q", "--cached", "varrnn/training/summary.py")
+    git(folder, "rm", "-q", "--cached", "varrnn/training/provenance.py")
     assert look() == (None, False)  # a package installed somewhere inside another repository
 
 
 def test_what_is_committed_later_is_not_the_code_that_runs(monkeypatch) -> None:
     """As in a long sweep: its modules were loaded before, whatever git says by now."""
-    before = run_summary.code_version()
+    before = provenance.code_version()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("asked git again"))
-    assert run_summary.code_version() == before
+    assert provenance.code_version() == before
 
 
 def test_no_record_gives_way_to_another_run(publishing, summary) -> None:

@@ -5,8 +5,7 @@ import torch
 
 from varrnn.config import compose
 from varrnn.errors import UserError
-from varrnn.training import device
-from varrnn.training import summary as run_summary
+from varrnn.training import device, provenance
 
 GPU = torch.device("cuda")
 
@@ -25,16 +24,14 @@ def test_both_libraries(both, name, tf32):
     assert device.precision(GPU) == "mixed"  # torch's defaults
     device.set_precision(name, GPU)
     assert torch.backends.cuda.matmul.allow_tf32 is torch.backends.cudnn.allow_tf32 is tf32
-    assert device.precision(GPU) == run_summary.hardware(GPU)["precision"] == name
-    assert run_summary.environment(GPU) == f"cuda, A100, precision {name}"
+    assert device.precision(GPU) == provenance.hardware(GPU)["precision"] == name
+    assert provenance.environment(GPU) == f"cuda, A100, precision {name}"
 
 
 def test_a_cpu_is_left_alone(both):
     device.set_precision("high", torch.device("cpu"))
     assert torch.backends.cuda.matmul.allow_tf32 is False
-    assert device.precision(torch.device("cpu")) is None and "precision" not in run_summary.hardware(
-        torch.device("cpu")
-    )
+    assert device.precision(torch.device("cpu")) is None and "precision" not in provenance.hardware(torch.device("cpu"))
 
 
 def test_unknown_precision():

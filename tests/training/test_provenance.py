@@ -8,7 +8,7 @@ from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.records import publish
 from varrnn.tasks.perplexity import MCPerplexity
-from varrnn.training import checkpoint, ensemble
+from varrnn.training import checkpoint, ensemble, provenance
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
 
@@ -18,7 +18,7 @@ CLEAN, OTHER = "a" * 40, "b" * 40
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_summary, "commit", lambda: (CLEAN, False))
+    monkeypatch.setattr(provenance, "commit", lambda: (CLEAN, False))
     return make_run("mc.samples=0")
 
 
@@ -36,7 +36,7 @@ def stopped_after(windows: int, monkeypatch) -> None:
 
 
 def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
-    monkeypatch.setattr(run_summary, "commit", lambda: (OTHER, True))
+    monkeypatch.setattr(provenance, "commit", lambda: (OTHER, True))
     ended = training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
     assert ended["commit"] == CLEAN and ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["dirty"]
     monkeypatch.setattr(publish, "in_repository", lambda *_: True)
@@ -48,7 +48,7 @@ def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeyp
     asked = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
     asked.train.checkpoint_minutes = 0
     with monkeypatch.context() as here:
-        here.setattr(run_summary, "commit", lambda: (OTHER, True))
+        here.setattr(provenance, "commit", lambda: (OTHER, True))
         stopped_after(2, here)
         with pytest.raises(KeyboardInterrupt):
             training_run.run(asked, run)
@@ -92,7 +92,7 @@ def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
 
 def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
     for epochs, name in ((3, OTHER), (4, CLEAN)):
-        monkeypatch.setattr(run_summary, "commit", lambda name=name: (name, False))
+        monkeypatch.setattr(provenance, "commit", lambda name=name: (name, False))
         longer = compose.load_config(run)
         longer.optim.epochs = epochs
         ended = training_run.run(longer, run)
@@ -113,14 +113,14 @@ def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, caps
 
 def test_what_computes_is_recorded(run, monkeypatch, capsys):
     kernels = run_summary.read(run)["hardware"]["kernels"]
-    assert kernels == run_summary.kernels(torch.device("cpu"))
+    assert kernels == provenance.kernels(torch.device("cpu"))
     assert run_summary.read(run)["hardware"]["instructions"] == torch.backends.cpu.get_cpu_capability()
-    assert f"{run_summary.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in run_summary.environment(
+    assert f"{provenance.cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, " in provenance.environment(
         torch.device("cpu")
     )
     longer = compose.load_config(run)
     longer.optim.epochs = 3
-    monkeypatch.setattr(run_summary, "kernels", lambda device: "other words")
+    monkeypatch.setattr(provenance, "kernels", lambda device: "other words")
     moved = training_run.run(longer, run)
     assert f"kernels in {kernels}, resuming on" in capsys.readouterr().out
     begun, here = moved["hardware"]["earlier"], moved["hardware"]["kernels"]
@@ -129,7 +129,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     assert training_run.run(longer, run)["hardware"]["earlier"] == begun, (
         "the place of the last start is not an earlier one"
     )
-    monkeypatch.setattr(run_summary, "kernels", lambda device: kernels)
+    monkeypatch.setattr(provenance, "kernels", lambda device: kernels)
     longer.optim.epochs = 5
     assert training_run.run(longer, run)["hardware"]["earlier"][0].endswith("kernels in other words")
 
@@ -143,7 +143,7 @@ def test_a_longer_run_than_asked_for_says_so(run, capsys):
 
 def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
     asked = []
-    monkeypatch.setattr(run_summary, "commit", lambda: asked.append(1) or (CLEAN, False))
+    monkeypatch.setattr(provenance, "commit", lambda: asked.append(1) or (CLEAN, False))
     monkeypatch.setattr(
         training_run, "add_mc", lambda *_: run_summary.read(run) if asked else pytest.fail("sampled first")
     )

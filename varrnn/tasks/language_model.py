@@ -13,8 +13,7 @@ from varrnn.errors import UserError
 from varrnn.tasks import perplexity
 from varrnn.tasks.base import Metrics, ResumedWork, Step, build_dropout, reject_unused_options
 from varrnn.tasks.model import SequenceModel, initialise
-from varrnn.training import checkpoint
-from varrnn.training import summary as run_summary
+from varrnn.training import checkpoint, provenance
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
@@ -125,7 +124,7 @@ class LanguageModelTask:
         sampler = perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
         file, described = folder / samples_file(config), self.described(model, config)
         earlier = resume(sampler, file, described, samples)
-        commits = list(dict.fromkeys([*earlier.commits, run_summary.code_version()]))
+        commits = list(dict.fromkeys([*earlier.commits, provenance.code_version()]))
         monitor.start(
             max(samples, sampler.done) * (len(self.test) - 1), sampler.done * (len(self.test) - 1) + sampler.progress
         )

@@ -15,7 +15,7 @@ from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
 from varrnn.tasks.perplexity import log_probabilities, safe_exp
-from varrnn.training import checkpoint
+from varrnn.training import checkpoint, provenance
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
 from varrnn.training.device import choose_device
@@ -64,7 +64,7 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
 def average(members: Sequence[Member]) -> dict[str, Any]:
     """The record of an ensemble. One model is in memory at a time."""
     check(members)
-    run_summary.code_version()  # asked now: see summary.commit
+    provenance.code_version()  # asked now: see provenance.commit
     first = members[0].config
     device = choose_device(first)
     task = base.build(first, device)
@@ -155,10 +155,10 @@ def record(
         "member_mc": [one.mc for one in members],
         "mc_word_dropout": any(one.mc and one.config.mc.word_dropout for one in members),
         "data": {"name": task.name, "sha256": task.sha256},
-        "commit": run_summary.commit()[0],
-        **run_summary.commit_record([*commits, run_summary.code_version()]),
-        "versions": run_summary.versions(),
-        "hardware": run_summary.hardware(device),
+        "commit": provenance.commit()[0],
+        **provenance.commit_record([*commits, provenance.code_version()]),
+        "versions": provenance.versions(),
+        "hardware": provenance.hardware(device),
     }
 
 

@@ -16,7 +16,7 @@ from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
 from varrnn.tasks import base
 from varrnn.tasks.base import Metrics, Task
 from varrnn.tasks.model import SequenceModel
-from varrnn.training import checkpoint, device, loggers
+from varrnn.training import checkpoint, device, loggers, provenance
 from varrnn.training import summary as run_summary
 from varrnn.training.progress import RunMonitor
 from varrnn.training.signals import Interrupts
@@ -58,10 +58,10 @@ def write_error(folder: Path, error: Exception) -> None:
 
 
 def _run(config: RunConfig, folder: Path, describe: bool) -> dict[str, Any]:
-    run_summary.code_version()  # asked now: see summary.commit
+    provenance.code_version()  # asked now: see provenance.commit
     torch_device = device.choose_device(config)
     device.check_memory(config, torch_device)
-    run_summary.reset_peak_memory(torch_device)
+    provenance.reset_peak_memory(torch_device)
     started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if started and (folder / "config.yaml").is_file():
         saved = compose.load_config(folder)
@@ -171,9 +171,9 @@ def train(
     task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor, device: torch.device
 ) -> dict[str, Any]:
     """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
-    trainer, code = Trainer(task, model, config, folder, monitor, device), run_summary.code_version()
+    trainer, code = Trainer(task, model, config, folder, monitor, device), provenance.code_version()
     if code.endswith("+dirty"):
-        where = ", ".join(run_summary.TRACKED_PATHS)
+        where = ", ".join(provenance.TRACKED_PATHS)
         monitor.log(
             f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be"
         )
@@ -205,7 +205,7 @@ def run_identity(config: RunConfig, task: Task) -> dict[str, Any]:
         "seed": config.seed,
         "config": {key: value for key, value in everything.items() if key not in PATHS},
         "data": {"name": task.name, "sha256": task.sha256},
-        "versions": run_summary.versions(),
+        "versions": provenance.versions(),
     }
 
 
@@ -214,10 +214,10 @@ def training_record(progress: Progress, device: torch.device) -> dict[str, Any]:
     return {
         "history": progress.history,
         "commit": progress.commits[-1].removesuffix("+dirty"),
-        **run_summary.commit_record(progress.commits),
+        **provenance.commit_record(progress.commits),
         "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
-        "hardware": run_summary.hardware(device, progress.environments[:-1]),
-        "peak_memory_mb": run_summary.peak_memory_mb(device),
+        "hardware": provenance.hardware(device, progress.environments[:-1]),
+        "peak_memory_mb": provenance.peak_memory_mb(device),
     }
 
 
@@ -289,9 +289,7 @@ def add_mc(
     monitor.log(f"MC dropout with {config.mc.samples} sample{'s' if config.mc.samples > 1 else ''}")
     metrics, extras, earlier = task.mc(model, config, folder, monitor)
     summary = (
-        summary
-        | extras
-        | run_summary.commit_record([*summary["commits"], *earlier.commits, run_summary.code_version()])
+        summary | extras | provenance.commit_record([*summary["commits"], *earlier.commits, provenance.code_version()])
     )
     summary["metrics"] = summary["metrics"] | metrics
     summary["mc"] = {"samples": int(metrics["mc_samples"]), "word_dropout": config.mc.word_dropout}

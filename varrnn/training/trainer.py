@@ -14,8 +14,7 @@ from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task, to_device
 from varrnn.tasks.model import SequenceModel
-from varrnn.training import checkpoint, optim
-from varrnn.training import summary as run_summary
+from varrnn.training import checkpoint, optim, provenance
 from varrnn.training.progress import RunMonitor
 
 CHECKPOINT, BEST = "checkpoint.pt", "best.pt"
@@ -121,7 +120,7 @@ class Trainer:
     def fit(self, code: str) -> Progress:
         """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
         self.restore()
-        progress, here = self.progress, run_summary.environment(self.device)
+        progress, here = self.progress, provenance.environment(self.device)
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]
         self._start_bar()
@@ -269,7 +268,7 @@ class Trainer:
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimizer.state_dict()}
         state |= {
             "progress": progress.state_dict(),
-            "place": run_summary.environment(self.device),
+            "place": provenance.environment(self.device),
             "data": self.task.sha256,
         }
         checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / CHECKPOINT)
@@ -310,7 +309,7 @@ class Trainer:
             self.progress.load_state_dict(saved_progress)
         progress, asked = self.progress, self.config.optim.epochs
         progress.environments = progress.environments or [environment]  # early versions kept the last one only
-        here = run_summary.environment(self.device)
+        here = provenance.environment(self.device)
         if here != environment:
             self.monitor.log(
                 f"warning: started on {environment}, resuming on {here}: the numbers will not be those of "
