@@ -25,8 +25,7 @@ from varrnn.data.corpus import UNK, split_lines
 from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks.language_model import CORPORA, LanguageModelTask
-from varrnn.tasks.regression import mc_predictions
-from varrnn.tasks.sentiment import SentimentTask
+from varrnn.tasks.sentiment import SentimentTask, mc_predictions
 from varrnn.training import open_run
 from varrnn.training import summary as run_summary
 from varrnn.training.weights import WEIGHTS

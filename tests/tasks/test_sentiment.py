@@ -13,9 +13,8 @@ from varrnn.config import compose as compose_config
 from varrnn.data import synthetic
 from varrnn.data.reviews import segments
 from varrnn.errors import UserError
-from varrnn.tasks import regression, sentiment
-from varrnn.tasks.regression import Split, deterministic_predictions, mc_predictions
-from varrnn.tasks.sentiment import SentimentTask
+from varrnn.tasks import sentiment
+from varrnn.tasks.sentiment import SentimentTask, Split, deterministic_predictions, mc_predictions
 from varrnn.training import checkpoint
 from varrnn.training import run as training_run
 from varrnn.training import trainer as training_loop
@@ -109,7 +108,7 @@ def test_samples_as_rows_are_single_passes_side_by_side(tmp_path: Path):
 def test_chunks_change_nothing_but_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     task, model = make(tmp_path)
     whole = deterministic_predictions(model, task.x)
-    monkeypatch.setattr(regression, "ROWS", 7)
+    monkeypatch.setattr(sentiment, "ROWS", 7)
     torch.testing.assert_close(deterministic_predictions(model, task.x), whole)
     rows = mc_predictions(model, task.x, 3, (1,))
     assert rows.shape == (3, 120) and len(rows.unique()) == 360, "every chunk has masks of its own"
@@ -122,6 +121,26 @@ def test_mc_without_word_dropout_keeps_all_words(tmp_path: Path):
     kept = mc_predictions(model, task.x, 2, (1,), word_dropout=False)
     torch.testing.assert_close(kept[0], deterministic_predictions(model, task.x))
     assert not torch.allclose(mc_predictions(model, task.x, 2, (1,))[0], kept[0])
+
+
+@pytest.mark.parametrize("steps", [1, 5, 9])
+def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
+    monkeypatch.setattr(sentiment, "ROWS", 60)
+    config = compose(tmp_path, "mc.samples=25")
+    task, model = make(tmp_path, "mc.samples=25")
+    whole, stopped, resumed, other = (task.sampler(model, config) for _ in range(4))
+    read = [whole.advance(25) for _ in iter(lambda: whole.done < 25, False)]
+    assert sum(read) == whole.words(25) == whole.words_done()
+    assert sum(stopped.advance(25) for _ in range(steps)) == stopped.words_done()
+    resumed.resume(stopped.state_dict(), 25, same_device=True)
+    assert resumed.words_done() == stopped.words_done()
+    while resumed.done < 25:
+        resumed.advance(25)
+    assert resumed.metrics() == whole.metrics()
+    other.resume(stopped.state_dict(), 26, same_device=True)
+    assert other.words_done() == 0, "another number of samples has other chunks"
+    other.resume(stopped.state_dict(), 25, same_device=False)
+    assert other.words_done() == 0, "another device draws other masks"
 
 
 def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:

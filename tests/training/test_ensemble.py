@@ -14,8 +14,7 @@ from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks import perplexity as task_perplexity
 from varrnn.tasks.perplexity import MCPerplexity, log_probabilities
-from varrnn.training import ensemble
-from varrnn.training import run as training_run
+from varrnn.training import ensemble, evaluation
 
 SAMPLES = "mc.samples=3"
 
@@ -36,7 +35,7 @@ def by_definition(folder, samples):
     made = compose.load_config(folder)
     task = base.build(made, torch.device("cpu"))
     model = task.model(made)
-    training_run.load_reported_weights(model, made, folder)
+    evaluation.load_reported_weights(model, made, folder)
     text = task.test.unsqueeze(1)
     drawn = (
         task_perplexity.sample_mask_batch(model, range(i, i + 1), made.seed, False, 0, len(text))
@@ -96,7 +95,7 @@ def test_samples_already_drawn_are_used_again_and_more_are_added(folders):
 def test_only_one_model_is_in_memory(folders, monkeypatch):
     _, names = folders
     alive, most = weakref.WeakSet(), []
-    real = training_run.load_reported_weights
+    real = evaluation.load_reported_weights
 
     def watched(model, *rest):
         gc.collect()
@@ -104,7 +103,7 @@ def test_only_one_model_is_in_memory(folders, monkeypatch):
         most.append(len(alive))
         real(model, *rest)
 
-    monkeypatch.setattr(training_run, "load_reported_weights", watched)
+    monkeypatch.setattr(evaluation, "load_reported_weights", watched)
     average(names, False, False, False)
     assert most == [1, 1, 1]
 

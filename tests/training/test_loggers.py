@@ -51,7 +51,7 @@ def test_tensorboard_has_the_points_of_the_run(tmp_path):
     assert steps == [*range(10, updates, 10), updates, *range(updates + 10, 2 * updates, 10), 2 * updates]
     assert found.keys() >= {"update/grad_norm", "update/lr", "update/words_per_second", "final/test_ppl"}
     assert found["final/test_ppl"][0][1] == pytest.approx(summary["metrics"]["test_ppl"])
-    mc = scalars(run / "tensorboard" / "mc")["test_ppl"]
+    mc = scalars(run / "tensorboard" / "mc")["test_ppl_mc"]
     assert mc[-1][0] == 4 and mc[-1][1] == pytest.approx(summary["metrics"]["test_ppl_mc"])
     assert "logger" not in summary["config"]
 

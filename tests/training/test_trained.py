@@ -75,7 +75,7 @@ def test_generated_texts_repeat_and_follow_the_text(language_run):
 def test_ratings_agree_with_the_task(sentiment_run):
     """A review of the test set, as words, gets the rating that the task computes from its ids."""
     from varrnn.tasks import base
-    from varrnn.tasks.regression import deterministic_predictions
+    from varrnn.tasks.sentiment import deterministic_predictions
     from varrnn.training.device import choose_device
 
     run = open_run(sentiment_run)

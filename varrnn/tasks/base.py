@@ -4,8 +4,7 @@ A task is an object with the attributes and methods of `Task`. Metrics are flat 
 columns of log.csv and the keys of summary.json.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -17,7 +16,6 @@ from varrnn.errors import UserError
 from varrnn.tasks.model import SequenceModel
 
 Metrics = dict[str, float]
-ProgressFn = Callable[[int], None]  # told how many words are done
 
 
 def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> DropoutRates:
@@ -52,11 +50,33 @@ class Step(NamedTuple):
     state: Any
 
 
-class ResumedWork(NamedTuple):
-    """What earlier starts have done of an evaluation: with which code, and for how long."""
+class Sampler(Protocol):
+    """MC dropout of a trained model, in small steps between which it can be saved. It reads and writes no files."""
 
-    commits: tuple[str, ...] = ()
-    seconds: float = 0.0
+    @property
+    def done(self) -> int:
+        """Samples that are complete."""
+
+    def words(self, samples: int) -> int:
+        """Samples x words that `samples` samples read, for the progress bar."""
+
+    def words_done(self) -> int:
+        """Samples x words read so far."""
+
+    def advance(self, samples: int) -> int:
+        """One step towards `samples` samples in all; returns the samples x words that it has read."""
+
+    def metrics(self) -> Metrics:
+        """The numbers by the complete samples, how many there are (`mc_samples`) among them."""
+
+    def curves(self) -> dict[str, Any]:
+        """Further entries of the summary."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `resume` needs."""
+
+    def resume(self, state: dict[str, Any], samples: int, same_device: bool) -> None:
+        """Continue from `state` towards `samples` samples, as far as the same masks would be drawn."""
 
 
 class Task(Protocol):
@@ -87,13 +107,8 @@ class Task(Protocol):
     def final_metrics(self, model: Any) -> Metrics:
         """What is measured once, on the last and on the best epoch's parameters."""
 
-    def mc(
-        self, model: Any, config: schema.RunConfig, folder: Path, monitor: Any
-    ) -> tuple[Metrics, dict[str, Any], ResumedWork]:
-        """MC dropout: metrics (`mc_samples` among them), and further entries of the summary.
-
-        May stop and go on through a file in `folder`, which knows what earlier starts have done.
-        """
+    def sampler(self, model: Any, config: schema.RunConfig) -> Sampler:
+        """MC dropout of the model on the test data, nothing sampled yet."""
 
     def vocabulary(self) -> dict[str, Any]:
         """What new texts need to be read as the training texts were: `words`, and how targets were scaled."""

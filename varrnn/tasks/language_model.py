@@ -1,6 +1,5 @@
 """Predict the next word (section 5.1 of the paper): windows of a text, carried state, perplexity."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from varrnn.data import ptb, pydoc, text
 from varrnn.data.corpus import Corpus, batchify, count_windows
 from varrnn.errors import UserError
 from varrnn.tasks import perplexity
-from varrnn.tasks.base import Metrics, ResumedWork, Step, build_dropout, reject_unused_options
+from varrnn.tasks.base import Metrics, Step, build_dropout, reject_unused_options
 from varrnn.tasks.model import SequenceModel, initialise
-from varrnn.training import checkpoint, provenance
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
@@ -110,40 +108,10 @@ class LanguageModelTask:
         shown = row["valid_ppl_authors" if self.headline_choice == "authors" else "valid_ppl"]
         return f"train ppl {row['train_ppl']:.2f}  valid ppl {shown:.2f}"
 
-    def described(self, model: SequenceModel, config: schema.RunConfig) -> dict[str, Any]:
-        """What the samples in a mc.pt belong to: these weights on this text, with or without word dropout."""
-        weights = checkpoint.fingerprint(model)
-        return {"word_dropout": config.mc.word_dropout, "weights": weights, "data": self.sha256}
-
-    def mc(
-        self, model: SequenceModel, config: schema.RunConfig, folder: Path, monitor: Any
-    ) -> tuple[Metrics, dict[str, Any], ResumedWork]:
-        """Test perplexity by MC dropout, resumable through a file; more samples than asked for stay."""
-        device, samples, started = self.test.device, config.mc.samples, monitor.seconds()
-        rows, memory = perplexity.choose_batch(config.mc.rows, config.mc.memory_mb, self.num_words, device)
-        sampler = perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
-        file, described = folder / samples_file(config), self.described(model, config)
-        earlier = resume(sampler, file, described, samples)
-        commits = list(dict.fromkeys([*earlier.commits, provenance.code_version()]))
-        monitor.start(
-            max(samples, sampler.done) * (len(self.test) - 1), sampler.done * (len(self.test) - 1) + sampler.progress
-        )
-        monitor.logger.resume_mc(sampler.done)
-        while sampler.done < samples:
-            before = sampler.done
-            monitor.advance(sampler.advance(samples))
-            if sampler.done != before:
-                ppl, error = sampler.result()
-                monitor.set_status(f"{sampler.done} samples: ppl {ppl:.2f} +- {error:.2f}")
-                monitor.logger.log_mc(sampler.done, {"test_ppl": ppl, "standard_error": error})
-            if monitor.save_due() or sampler.done == samples:
-                spent = earlier.seconds + monitor.seconds() - started
-                told = {"described": described, "device": device.type, "seconds": spent, "commits": commits}
-                checkpoint.save({**sampler.state_dict(), **told}, file)
-            monitor.stop_if_requested()
-        ppl, error = sampler.result()
-        metrics = {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": sampler.done}
-        return metrics, {"mc_curve": sampler.curve_ppl()}, earlier
+    def sampler(self, model: SequenceModel, config: schema.RunConfig) -> perplexity.MCPerplexity:
+        """Test perplexity by MC dropout; more samples than asked for stay."""
+        rows, memory = perplexity.choose_batch(config.mc.rows, config.mc.memory_mb, self.num_words, self.test.device)
+        return perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
 
 
 def build_model(config: schema.RunConfig, num_words: int) -> SequenceModel:
@@ -156,27 +124,6 @@ def build_model(config: schema.RunConfig, num_words: int) -> SequenceModel:
     )
     initialise(model, size.init, config.seed)
     return model
-
-
-def samples_file(config: schema.RunConfig) -> str:
-    """The ablation has a file of its own: asking for it costs nobody's samples."""
-    return "mc_word_dropout.pt" if config.mc.word_dropout else "mc.pt"
-
-
-def resume(sampler: perplexity.MCPerplexity, file: Path, described: dict[str, Any], samples: int) -> ResumedWork:
-    """Take over what an earlier start has left; a pass under way that leads beyond `samples` is begun anew."""
-    if not file.is_file():
-        return ResumedWork()
-    device = sampler.text.device
-    saved = checkpoint.load(file)
-    with checkpoint.checkpoint_errors(file):
-        if saved["described"] != described:
-            return ResumedWork()
-        sampler.load_state_dict(saved)
-        too_far = sampler.position and sampler.done + sampler.pass_rows > samples
-        if too_far or saved["device"] != device.type:  # the same seeds draw other masks on another device
-            sampler.restart_pass()
-        return ResumedWork(tuple(saved["commits"]), saved["seconds"])
 
 
 def detach(state: Any) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.tasks.base import to_device
+from varrnn.tasks.base import Metrics, to_device
 from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks
 
 STATE = ("done", "position", "pass_rows", "log_sums", "pass_log_sums", "state", "curve", "partial_curve")
@@ -99,10 +99,22 @@ class MCPerplexity:
         self.pass_log_sums.fill_(-math.inf)
         self.position, self.state, self._masks = 0, None, None
 
-    @property
-    def progress(self) -> int:
-        """Samples x words of the pass under way."""
-        return self.position * self.pass_rows
+    def words(self, samples: int) -> int:
+        """Samples x words of `samples` whole passes."""
+        return samples * (len(self.text) - 1)
+
+    def words_done(self) -> int:
+        """Those of the finished passes and of the pass under way."""
+        return self.words(self.done) + self.position * self.pass_rows
+
+    def metrics(self) -> Metrics:
+        """Test perplexity with its standard error."""
+        ppl, error = self.result()
+        return {"test_ppl_mc": ppl, "test_ppl_mc_se": error, "mc_samples": self.done}
+
+    def curves(self) -> dict[str, Any]:
+        """Perplexity against the number of samples, for the summary."""
+        return {"mc_curve": self.curve_ppl()}
 
     def result(self) -> tuple[float, float]:
         """Perplexity of the averaged probabilities over the finished passes, and its standard error (jackknife)."""
@@ -131,8 +143,17 @@ class MCPerplexity:
         """Everything that a later start needs, masks excepted: they are drawn again from their seeds."""
         return {SAVED_AS.get(name, name): getattr(self, name) for name in STATE}
 
+    def resume(self, state: dict[str, Any], samples: int, same_device: bool) -> None:
+        """Continue from `state`. A pass under way is discarded if it would lead beyond `samples` samples in all.
+
+        It is also discarded on another kind of device, where the same seeds draw other masks.
+        """
+        self.load_state_dict(state)
+        if not same_device or (self.position and self.done + self.pass_rows > samples):
+            self.restart_pass()
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Restore what `state_dict` returned."""
         for name in STATE:
             setattr(self, name, to_device(state[SAVED_AS.get(name, name)], self.text.device))
 

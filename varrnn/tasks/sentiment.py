@@ -1,6 +1,8 @@
 """Sentiment analysis (section 5.2 of the paper): segments of reviews, one rating each, root mean squared error."""
 
-from pathlib import Path
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,7 @@ from varrnn.data import cornell, csv_reviews, synthetic
 from varrnn.data.reviews import Reviews, Segments, frequent_words, segments
 from varrnn.errors import UserError
 from varrnn.tasks import baselines, sentiment_model
-from varrnn.tasks.base import Metrics, ResumedWork, Step, reject_unused_options
-from varrnn.tasks.regression import Split, deterministic_predictions, mc_predictions
+from varrnn.tasks.base import Metrics, Step, reject_unused_options
 from varrnn.tasks.sentiment_model import SentimentModel
 
 ALLOWED = {
@@ -30,7 +31,29 @@ TRAIN_SAMPLE = 2655  # training segments whose error is measured: as many as the
 FIRST = 100  # the authors' train curve is that of the first 100 segments
 LATE = 0.9  # of all epochs: from here on a curve's end is averaged, so that it is measured with more samples
 LATE_SAMPLES = 50
+ROWS = 640  # sequences read as one batch: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
+KERAS_CHUNK = 500  # the authors predict in chunks of 500 segments, each with one word mask
+PRECISION = 0.1  # of the log-likelihood, as the authors' code prints it
 TEST, VALID, TRAIN, TRAIN_FIRST = range(4)  # numbers of the random streams; a new part gets a new number
+
+
+@dataclass
+class Split:
+    """Segments x (N, T) with ratings y (N,) in their own units; `number` keeps the random streams of parts apart."""
+
+    x: Tensor
+    y: Tensor
+    number: int
+
+    def rmse(self, predicted: Tensor) -> float:
+        """Root mean squared error of predictions (N,) in units of the ratings."""
+        return float((predicted.double() - self.y.double()).square().mean().sqrt())
+
+    def log_likelihood(self, samples: Tensor) -> float:
+        """Mean log of the averaged Gaussian density, precision 0.1 in units of the ratings: (S, N) -> a number."""
+        squares = (samples.double() - self.y.double()).square()
+        exponents = (-0.5 * PRECISION * squares).logsumexp(0) - math.log(len(samples))
+        return float(exponents.mean()) + 0.5 * math.log(PRECISION / (2 * math.pi))
 
 
 class SentimentTask:
@@ -200,28 +223,122 @@ class SentimentTask:
         errors = "  ".join(f"{key} {value:.4f}" for key, value in shown.items() if value is not None)
         return f"train loss {row['train_loss']:.4f}  rmse: train {row['train_rmse']:.4f}  {errors}"
 
-    def mc(
-        self, model: SentimentModel, config: schema.RunConfig, folder: Path, monitor: Any
-    ) -> tuple[Metrics, dict[str, Any], ResumedWork]:
-        """MC dropout of the reported model, of the held-out reviews where there are any, else of the test set.
-
-        Takes a minute, so nothing is saved on the way.
-        """
-        samples, (name, part) = config.mc.samples, self._scored
-        monitor.start(samples * part.x.numel())
-
-        def tick(count: int) -> None:
-            monitor.advance(count)
-            monitor.stop_if_requested()
-
+    def sampler(self, model: SentimentModel, config: schema.RunConfig) -> "RatingSampler":
+        """MC dropout of the reported model, of the held-out reviews where there are any, else of the test set."""
+        name, part = self._scored
         stream = (self.seed, 0, part.number)  # epoch 0: the draws of no epoch
-        drawn = self._ratings(mc_predictions(model, part.x, samples, stream, config.mc.word_dropout, tick))
-        rmse, likelihood = part.rmse(drawn.mean(0)), part.log_likelihood(drawn)
-        return (
-            {f"{name}_rmse_mc{samples}": rmse, f"{name}_ll_mc{samples}": likelihood, "mc_samples": samples},
-            {},
-            ResumedWork(),
-        )
+        sampler = MCPredictions(model, part.x, config.mc.samples, stream, config.mc.word_dropout)
+        return RatingSampler(sampler, name, part, self._ratings)
+
+
+@torch.no_grad()
+def deterministic_predictions(model: SentimentModel, x: Tensor) -> Tensor:
+    """The dropout approximation: one pass with every weight at its mean; (N, T) -> (N,), standardised."""
+    masks = model.ones_masks()
+    return torch.cat([model(rows.t(), masks=masks)[0][:, 0] for rows in x.split(ROWS)])
+
+
+def mc_predictions(
+    model: SentimentModel, x: Tensor, samples: int, stream: tuple[int, ...], word_dropout: bool = True
+) -> Tensor:
+    """MC dropout: `samples` stochastic passes, (N, T) -> (S, N), standardised. Their mean is the prediction."""
+    sampler = MCPredictions(model, x, samples, stream, word_dropout)
+    while sampler.done < samples:
+        sampler.advance()
+    return sampler.predictions
+
+
+class MCPredictions:
+    """Samples of the standardised ratings of segments x (N, T), computed in chunks of samples x segments.
+
+    Every sample of every segment is a row of a batch with its own masks. The masks of a chunk come from a generator
+    seeded by (stream, first sample, first segment), so that they are the same after a stop.
+    """
+
+    def __init__(
+        self, model: SentimentModel, x: Tensor, samples: int, stream: tuple[int, ...], word_dropout: bool = True
+    ) -> None:
+        self.model, self.x, self.samples, self.stream, self.word_dropout = model, x, samples, stream, word_dropout
+        self.width = KERAS_CHUNK if model.shared_words else max(1, ROWS // min(samples, 10))
+        self.height = max(1, ROWS // self.width)
+        self.done = 0  # samples of all segments
+        self.segments = 0  # of the next samples
+        self.predictions = x.new_zeros(samples, len(x), dtype=model.output.weight.dtype)  # (S, N)
+
+    @torch.no_grad()
+    def advance(self) -> int:
+        """One chunk; returns its samples x words."""
+        count = min(self.height, self.samples - self.done)
+        here = slice(self.segments, self.segments + self.width)
+        words = self.x[here].t()  # (T, n)
+        draws = rng.make_generator(self.x.device, rng.MONTE_CARLO, *self.stream, self.done, self.segments)
+        masks = self.model.sample_mc_masks(words, count, draws)
+        if not self.word_dropout:
+            masks = masks._replace(words=self.model.ones_masks().words)
+        drawn = self.model(words.repeat(1, count), masks=masks)[0]
+        self.predictions[self.done : self.done + count, here] = drawn.view(count, -1)
+        self.segments += words.shape[1]
+        if self.segments == len(self.x):
+            self.done, self.segments = self.done + count, 0
+        return count * words.numel()
+
+
+@dataclass
+class RatingSampler:
+    """The error of the mean rating over MC samples, as a run measures it after training."""
+
+    sampler: MCPredictions
+    name: str  # of the data: test or valid
+    part: Split
+    to_ratings: Callable[[Tensor], Tensor]
+
+    @property
+    def done(self) -> int:
+        return self.sampler.done
+
+    def words(self, samples: int) -> int:
+        return samples * self.sampler.x.numel()
+
+    def words_done(self) -> int:
+        sampler = self.sampler
+        count = min(sampler.height, sampler.samples - sampler.done)
+        return self.words(sampler.done) + count * sampler.segments * sampler.x.shape[1]
+
+    def advance(self, samples: int) -> int:
+        """One chunk. `samples` is the number that the sampler was made for: it shapes the chunks."""
+        return self.sampler.advance()
+
+    def metrics(self) -> Metrics:
+        """RMSE and log-likelihood of the complete samples."""
+        drawn = self.to_ratings(self.sampler.predictions[: self.done])
+        rmse, likelihood = self.part.rmse(drawn.mean(0)), self.part.log_likelihood(drawn)
+        return {
+            f"{self.name}_rmse_mc{self.sampler.samples}": rmse,
+            f"{self.name}_ll_mc{self.sampler.samples}": likelihood,
+            "mc_samples": self.done,
+        }
+
+    def curves(self) -> dict[str, Any]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        sampler = self.sampler
+        return {
+            "samples": sampler.samples,
+            "done": sampler.done,
+            "segments": sampler.segments,
+            "predictions": sampler.predictions,
+        }
+
+    def resume(self, state: dict[str, Any], samples: int, same_device: bool) -> None:
+        """Continue, but start again where another number of samples or another device would draw other masks."""
+        sampler = self.sampler
+        if state["samples"] != samples or not same_device:
+            return
+        if state["predictions"].shape != sampler.predictions.shape:
+            raise ValueError("predictions of other data")
+        sampler.predictions.copy_(state["predictions"])
+        sampler.done, sampler.segments = state["done"], state["segments"]
 
 
 def train_eval_indices(count: int) -> Tensor:

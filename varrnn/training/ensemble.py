@@ -13,10 +13,9 @@ from varrnn.config import compose
 from varrnn.config.schema import CHOICE_GROUPS, LanguageModelConfig, RunConfig
 from varrnn.errors import UserError
 from varrnn.tasks import base
-from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask, samples_file
+from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask
 from varrnn.tasks.perplexity import log_probabilities, safe_exp
-from varrnn.training import checkpoint, provenance
-from varrnn.training import run as training_run
+from varrnn.training import checkpoint, evaluation, mc_evaluation, provenance
 from varrnn.training import summary as run_summary
 from varrnn.training.device import choose_device
 from varrnn.training.progress import RunMonitor
@@ -118,25 +117,18 @@ def test_log_probabilities(
 ) -> tuple[Tensor, int, list[str]]:
     """log p of every word of the test text under one model (N - 1,), its samples (0: none), and their code."""
     model = task.model(one.config)
-    training_run.load_reported_weights(model, one.config, one.folder)
+    evaluation.load_reported_weights(model, one.config, one.folder)
     model.eval()
     if not one.mc:
         return torch.cat([log_p.squeeze(1) for log_p in read(model, task)]), 0, []
-    with checkpoint.lock_run_dir(one.folder):
-        saved = sampled(one, model, task, monitor)
-    log_p = saved["log_sums"].to(device).logsumexp(0) - math.log(saved["done"])
-    return log_p, saved["done"], saved["commits"]
+    with checkpoint.lock_run_dir(one.folder):  # what the run's own MC evaluation has sampled counts
+        sampler, commits, _ = mc_evaluation.evaluate(task, model, one.config, one.folder, monitor)
+    return sampler.log_sums.logsumexp(0) - math.log(sampler.done), sampler.done, commits
 
 
 def read(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
     """The test text as a single stream."""
     return log_probabilities(model, task.test.unsqueeze(1), TEST_STEPS)
-
-
-def sampled(one: Member, model: Any, task: LanguageModelTask, monitor: RunMonitor) -> dict[str, Any]:
-    """The run's file of samples, with at least as many samples as asked for: what its own MC evaluation left counts."""
-    task.mc(model, one.config, one.folder, monitor)
-    return checkpoint.load(one.folder / samples_file(one.config))
 
 
 def record(

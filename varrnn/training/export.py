@@ -12,8 +12,8 @@ from varrnn.config import compose
 from varrnn.config.schema import LanguageModelConfig, Logger, RunConfig
 from varrnn.errors import UserError
 from varrnn.training import summary as run_summary
-from varrnn.training.run import VOCABULARY
 from varrnn.training.trained import TrainedRun, open_run
+from varrnn.training.vocabulary import VOCABULARY
 from varrnn.training.weights import CARD, METRICS, WEIGHTS, save_weights, write_metrics
 
 CORPORA = {

@@ -2,15 +2,25 @@
 
 import json
 import math
+import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from varrnn.config import compose
 from varrnn.config.schema import EPOCHS_KEY, RunConfig, flatten
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
-from varrnn.training import checkpoint
+from varrnn.training import checkpoint, provenance
 from varrnn.version import SCHEMA
+
+if TYPE_CHECKING:
+    import torch
+
+    from varrnn.training.trainer import Progress
+
+PATHS = ("runs_root", "run_dir", "logger")  # options of one machine, which a summary leaves out
 
 
 def _of_data(value: Any) -> bool:
@@ -116,3 +126,41 @@ def describe(summary: dict[str, Any], config: RunConfig) -> str:
 def format_number(value: float) -> str:
     """Four digits, and never an exponent for a large number."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def run_identity(config: RunConfig, data: str, sha256: str) -> dict[str, Any]:
+    """Which run this is, on which data."""
+    return {
+        "choices": compose.choices(config),
+        "diff": compose.diff(config),
+        "seed": config.seed,
+        "config": {key: value for key, value in asdict(config).items() if key not in PATHS},
+        "data": {"name": data, "sha256": sha256},
+        "versions": provenance.versions(),
+    }
+
+
+def training_record(progress: "Progress", device: "torch.device") -> dict[str, Any]:
+    """What training has measured on its way, finished or not."""
+    return {
+        "history": progress.history,
+        "commit": progress.commits[-1].removesuffix("+dirty"),
+        **provenance.commit_record(progress.commits),
+        "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
+        "hardware": provenance.hardware(device, progress.environments[:-1]),
+        "peak_memory_mb": provenance.peak_memory_mb(device),
+    }
+
+
+def numbers(summary: dict[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers."""
+    return {name: value for name, value in summary["metrics"].items() if isinstance(value, int | float)}
+
+
+def next_steps(summary: dict[str, Any], example: str, config: RunConfig, folder: Path) -> list[str]:
+    """What a user may do with a finished run: look at it, and publish it where it can be published."""
+    where = shlex.quote(str(folder))
+    steps = [f"look at it with: {example.format(folder=where)}"]
+    if not config.task.own_files and not summary["dirty"]:
+        steps.append(f"publish it with: python scripts/publish.py {where}")
+    return steps

@@ -21,8 +21,8 @@ from varrnn.tasks import base, generation, sentiment_model
 from varrnn.tasks.language_model import TEST_STEPS, build_model
 from varrnn.tasks.model import SequenceModel
 from varrnn.tasks.perplexity import MCPerplexity, choose_batch, perplexity
-from varrnn.tasks.regression import deterministic_predictions, mc_predictions
-from varrnn.training import run
+from varrnn.tasks.sentiment import deterministic_predictions, mc_predictions
+from varrnn.training import evaluation
 from varrnn.training import summary as run_summary
 from varrnn.training.device import choose_device
 from varrnn.training.vocabulary import Vocabulary, read_vocabulary
@@ -190,7 +190,7 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
     if exported:
         load_weights(model, folder / WEIGHTS)
     else:
-        run.load_reported_weights(model, config, folder)
+        evaluation.load_reported_weights(model, config, folder)
     return TrainedRun(folder, config, model.eval(), summary["metrics"], content, summary["data"])
 
 

@@ -9,7 +9,16 @@ from typing import Any
 
 from varrnn.data.corpus import EOS, UNK
 from varrnn.errors import UserError
-from varrnn.training.run import VOCABULARY
+from varrnn.tasks.base import Task
+from varrnn.training import checkpoint
+
+VOCABULARY = "vocabulary.json"
+
+
+def save_vocabulary(task: Task, folder: Path) -> None:
+    """So that a trained model reads new texts without its corpus."""
+    if not (folder / VOCABULARY).is_file():
+        checkpoint.write_text(folder / VOCABULARY, json.dumps(task.vocabulary(), ensure_ascii=False) + "\n")
 
 
 def read_vocabulary(folder: Path) -> dict[str, Any] | None:

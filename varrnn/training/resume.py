@@ -1,0 +1,104 @@
+"""What earlier starts of a run have left in its folder, and what of the run is still to be done."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from varrnn.config import compose
+from varrnn.config.schema import RunConfig
+from varrnn.errors import UserError
+from varrnn.records.schema import GOING_ON, SUMMARY_FILE
+from varrnn.tasks import base
+from varrnn.tasks.base import Task
+from varrnn.training import checkpoint
+from varrnn.training import summary as run_summary
+from varrnn.training.trainer import CHECKPOINT
+
+CONFIG = "config.yaml"
+
+
+@dataclass
+class RemainingWork:
+    """The parts of a run that no earlier start has finished."""
+
+    config: RunConfig  # as asked for, but never with fewer epochs than a finished run has
+    summary: dict[str, Any] | None  # of an earlier start that ended
+    started: bool  # whether the folder holds a run
+    extends: bool  # a finished run is trained for more epochs
+
+    @property
+    def train(self) -> bool:
+        return self.extends or not run_summary.is_finished(self.summary)
+
+    @property
+    def done(self) -> bool:
+        """Is nothing left to do?"""
+        return not self.train and self.summary is not None and mc_up_to_date(self.summary, self.config)
+
+
+def find_work(config: RunConfig, folder: Path) -> RemainingWork:
+    """Compare what the config asks for with what the folder holds; rejected if that is another run's."""
+    started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
+    if started and (folder / CONFIG).is_file():
+        saved = compose.load_config(folder)
+        checkpoint.require_same_config(folder, compose.folder_identity(saved), compose.folder_identity(config))
+    summary, extends = run_summary.read(folder), False
+    if summary is not None:
+        saved_identity = {"identity": compose.identity(summary["config"])}
+        checkpoint.check_identity(folder / SUMMARY_FILE, saved_identity, compose.folder_identity(config))
+    if run_summary.is_finished(summary):
+        config, extends = resolve_epochs(config, summary)
+        if extends and not (folder / CHECKPOINT).is_file():
+            raise UserError(
+                f"{folder / CHECKPOINT}: is missing, so this run cannot be extended; choose run_dir= to train anew"
+            )
+    return RemainingWork(config, summary, started, extends)
+
+
+def resolve_epochs(config: RunConfig, summary: dict[str, Any]) -> tuple[RunConfig, bool]:
+    """A finished run is continued when more epochs are asked for; when fewer are, it keeps those it has."""
+    trained = summary["config"]["optim"]["epochs"]
+    extends = summary["history"]["epoch"][-1] == trained < config.optim.epochs
+    kept = config.optim.epochs if extends else trained
+    return replace(config, optim=replace(config.optim, epochs=kept)), extends
+
+
+def mc_up_to_date(summary: dict[str, Any], config: RunConfig) -> bool:
+    """Has MC dropout been evaluated as this config asks?"""
+    if config.mc.samples == 0 or not config.model.drops:
+        return True
+    done, asked = summary.get("mc", {}), {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
+    if config.mc.word_dropout != done.get("word_dropout"):
+        return False
+    # more samples than asked for are better evidence, and may have cost hours
+    return done == asked or (done["samples"] > asked["samples"] and "mc_curve" in summary)
+
+
+def check_task(task: Task, config: RunConfig, folder: Path, summary: dict[str, Any] | None) -> None:
+    """Reject, before anything is computed, what the task's data do not allow."""
+    if summary is not None and summary["data"]["sha256"] != task.sha256:
+        raise UserError(f"{folder}: trained on other data than {task.name} is now; choose run_dir=")
+    if task.selection_metric is None and (config.train.early_stopping or config.train.patience):
+        raise UserError(
+            f"task={config.task.name}: train.early_stopping and train.patience need a validation set; hold some data "
+            "out (task.hold_out=0.1) or leave them off"
+        )
+
+
+def check_own_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
+    """A finished run of a user's own files is valid only as long as nobody has changed them."""
+    if not config.task.own_files:
+        return
+    try:
+        task = base.build(config, torch.device("cpu"))
+    except UserError as error:
+        print(f"warning: the data are not what they were ({error})")
+        return
+    check_task(task, config, folder, summary)
+
+
+def mark_extended(folder: Path, summary: dict[str, Any]) -> None:
+    """From now on the summary's numbers are not those of the checkpoint."""
+    run_summary.write(folder, summary | {"status": GOING_ON})
