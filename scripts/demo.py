@@ -18,7 +18,7 @@ from varrnn import fileio
 from varrnn.analysis.shaded_text import has_colours, legend, scale_max, shade, terminal_text, write_html
 from varrnn.cli.errors import user_errors
 from varrnn.config import compose
-from varrnn.config.schema import LanguageModelConfig
+from varrnn.config.schema import LANGUAGE_MODEL
 from varrnn.errors import UserError
 from varrnn.reporting.style import VARIANTS
 from varrnn.training import allocator, open_run
@@ -41,7 +41,7 @@ def main() -> None:
     for key in ("model", "run_dir"):
         if any(override.split("=")[0] == key for override in arguments.overrides):
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
-    if not isinstance(compose.compose(arguments.overrides).task, LanguageModelConfig):
+    if compose.compose(arguments.overrides).task.kind != LANGUAGE_MODEL:
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
     fileio.folder(arguments.out)
     started = time.monotonic()

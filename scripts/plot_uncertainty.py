@@ -24,7 +24,7 @@ from varrnn.data import files
 from varrnn.data.corpus import UNK, split_lines
 from varrnn.errors import UserError
 from varrnn.tasks import base
-from varrnn.tasks.language_model import CORPORA, LanguageModelTask
+from varrnn.tasks.language_model import LanguageModelTask
 from varrnn.tasks.sentiment import SentimentTask, mc_predictions
 from varrnn.training import open_run
 from varrnn.training import summary as run_summary
@@ -56,7 +56,7 @@ def main() -> None:
     task, model = load(options.run, options.overrides)
     options.out = fileio.folder(options.out or default_out(options.run))
     before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
-    measure = language_model if isinstance(task, LanguageModelTask) else regression
+    measure = language_model if config.task.kind == schema.LANGUAGE_MODEL else regression
     with Stages() as stages:
         found = measure(task, model, config, options, stages)
     numbers = json.dumps(run_summary.nan_to_null(found), indent=1)
@@ -84,7 +84,7 @@ def flag(name: str) -> str:
 
 def check_task(options: Any, config: schema.RunConfig) -> None:
     """Reviews are no text to colour, and their pictures need a spread; a text gets the usual numbers of words."""
-    if isinstance(config.task, schema.LanguageModelConfig):
+    if config.task.kind == schema.LANGUAGE_MODEL:
         for name, usual in LM_DEFAULTS.items():
             setattr(options, name, usual if getattr(options, name) is None else getattr(options, name))
         return
@@ -157,8 +157,7 @@ def language_model(
         seed, dropped = config.seed, config.mc.word_dropout
         return texts.read_text(model, text, samples, seed, dropped, tick=stages.advance)
 
-    assert isinstance(config.task, schema.LanguageModelConfig)
-    words = CORPORA[config.task.corpus](config.task).words
+    words = task.all_words
     shown = own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
     stages.start("1/4 coloured words", len(shown) - 1)
     known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]

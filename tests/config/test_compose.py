@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from helpers import runs as small_runs
+from omegaconf import OmegaConf
 
 from varrnn.cli import argv as cli_argv
 from varrnn.cli.errors import format_error, option_docs
-from varrnn.config import compose, schema
+from varrnn.config import compose, identity, schema
 from varrnn.errors import UserError
 from varrnn.training import run as training_run
 
@@ -331,3 +332,35 @@ def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
 def test_the_headline_can_be_given_on_the_command_line():
     for value in ("exact", "authors"):
         assert compose.compose(["task=pydoc", f"task.headline={value}"]).task.headline == value
+
+
+def test_the_kind_of_a_task_follows_from_the_task():
+    assert compose.compose(["task=ptb"]).task.kind == "language_model"
+    assert compose.compose(["task=cornell"]).task.kind == "sentiment"
+    with pytest.raises(UserError, match=r"task\.kind=sentiment: task=ptb .*language_model"):
+        compose.compose(["task=ptb", "task.kind=sentiment"])
+
+
+@pytest.mark.parametrize("task", ["ptb", "cornell"])
+def test_a_config_from_before_the_kind_of_a_task_was_saved_is_read(tmp_path, task):
+    config = compose.compose([f"task={task}"])
+    compose.save(config, tmp_path / "config.yaml")
+    saved = OmegaConf.load(tmp_path / "config.yaml")
+    del saved.task["kind"]
+    OmegaConf.save(saved, tmp_path / "config.yaml")
+    assert compose.load_config(tmp_path) == config
+    saved.task.kind = "chess"
+    OmegaConf.save(saved, tmp_path / "config.yaml")
+    with pytest.raises(UserError, match=r"task\.kind is 'chess'"):
+        compose.load_config(tmp_path)
+
+
+@pytest.mark.parametrize("task, extendable", [("ptb", False), ("cornell", True)])
+def test_a_record_from_before_the_kind_of_a_task_was_saved_matches(task, extendable):
+    wanted = identity.identity_of((f"task={task}",))
+    older = identity.Identity(
+        wanted.choices, {key: value for key, value in wanted.options.items() if key != "task.kind"}
+    )
+    assert identity.matches(older, wanted) and older.extendable == wanted.extendable == extendable
+    shorter = identity.Identity(wanted.choices, {**older.options, "optim.epochs": 1})
+    assert identity.matches(shorter, wanted) == extendable

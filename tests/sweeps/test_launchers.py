@@ -220,11 +220,8 @@ def test_a_job_that_slurm_refused_is_not_called_lost():
 
 
 def hydra(launcher, number=0, n_jobs=0):
-    return SimpleNamespace(
-        runtime=SimpleNamespace(choices={"hydra/launcher": launcher}),
-        launcher=SimpleNamespace(n_jobs=n_jobs),
-        job=SimpleNamespace(num=number),
-    )
+    keys = {"n_jobs": n_jobs} if launcher == "joblib" else {}
+    return SimpleNamespace(launcher=OmegaConf.create(keys), job=SimpleNamespace(num=number))
 
 
 def test_threads_are_divided(tmp_path, monkeypatch):
@@ -233,7 +230,7 @@ def test_threads_are_divided(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(launch, "available_cores", lambda: 8)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
-    cases = {("basic", 0): 0, ("joblib", 0): 1, ("joblib", 2): 4, ("joblib", 16): 1, ("joblib", -1): 1}
+    cases = {("basic", 0): 3, ("joblib", 0): 1, ("joblib", 2): 4, ("joblib", 16): 1, ("joblib", -1): 1}
     for (launcher, n_jobs), threads in [*cases.items(), (("submitit_slurm", 0), 3)]:
         taken = []
         with launch.assign_resources(made, hydra(launcher, n_jobs=n_jobs), tmp_path):
@@ -241,6 +238,9 @@ def test_threads_are_divided(tmp_path, monkeypatch):
     taken = []
     with launch.assign_resources(compose.RunConfig(threads=5), hydra("joblib"), tmp_path):
         assert taken == []  # which the run takes itself
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK")
+    with launch.assign_resources(made, hydra("basic"), tmp_path):
+        assert taken == []  # torch's own choice
 
 
 def test_one_gpu_each(tmp_path, monkeypatch):

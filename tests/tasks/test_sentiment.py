@@ -39,13 +39,13 @@ def compose(tmp_path: Path, *overrides: str) -> compose_config.RunConfig:
 
 def make(tmp_path: Path, *overrides: str) -> tuple[SentimentTask, sentiment.SentimentModel]:
     made = compose(tmp_path, *overrides)
-    task = SentimentTask.load(made, CPU)
+    task = sentiment.load(made, CPU)
     return task, task.model(made).eval()
 
 
 def test_one_batch_can_be_overfitted(tmp_path: Path):
     made = compose(tmp_path, "model=none", "size.units=32", "task.batch_size=120")
-    task = SentimentTask.load(made, CPU)
+    task = sentiment.load(made, CPU)
     model = task.model(made)
     trainer = training_loop.Trainer(task, model, made, tmp_path, None, CPU)  # type: ignore[arg-type]
     losses = [float(trainer.training_step(epoch, 0, None, 0.01, None)[0].loss_for_log) for epoch in range(80)]
@@ -246,7 +246,7 @@ class StopAt:
 def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_loop.Trainer:
     """As runs.py does, from whatever the folder holds."""
     folder.mkdir(exist_ok=True)
-    task = SentimentTask.load(made, CPU)
+    task = sentiment.load(made, CPU)
     with RunMonitor(interrupts, False, 60.0, "") as monitor:
         trainer = training_loop.Trainer(task, task.model(made), made, folder, monitor, CPU)
         trainer.fit("commit")
@@ -302,13 +302,13 @@ def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
 def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"set task\.path="):
-        SentimentTask.load(compose_config.compose(["task=reviews"]), CPU)
+        sentiment.load(compose_config.compose(["task=reviews"]), CPU)
     file = tmp_path / "mine.csv"
     file.write_text("text,rating\n" + "".join(f"word{i % 3} is fine,{i % 5}\n" for i in range(20)))
-    task = SentimentTask.load(compose_config.compose(["task=reviews", f"task.path={file}", "task.steps=5"]), CPU)
+    task = sentiment.load(compose_config.compose(["task=reviews", f"task.path={file}", "task.steps=5"]), CPU)
     assert (task.name, task.updates_per_epoch, len(task.test.x)) == ("reviews", 1, 4)
     with pytest.raises(UserError, match=r"task\.path=other\.csv and task\.csv=.*mine\.csv: two names of one option"):
-        SentimentTask.load(compose_config.compose(["task=reviews", "task.path=other.csv", f"task.csv={file}"]), CPU)
+        sentiment.load(compose_config.compose(["task=reviews", "task.path=other.csv", f"task.csv={file}"]), CPU)
 
 
 @pytest.mark.data
@@ -316,7 +316,7 @@ def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str, parameters: int):
     monkeypatch.undo()
     made = compose_config.compose(["experiment=cornell", f"cell={cell}"])
-    task = SentimentTask.load(made, CPU)
+    task = sentiment.load(made, CPU)
     assert (len(task.x), len(task.test.x), task.updates_per_epoch) == (10_620, 2655, 83)
     assert (task.data.mean, task.data.std) == (pytest.approx(0.58917, abs=1e-5), pytest.approx(0.18391, abs=1e-5))
     assert task.reference_metrics()["constant_rmse"] == pytest.approx(0.19146, abs=1e-5)
@@ -329,7 +329,7 @@ def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str,
 def test_a_gpu_computes_the_same(tmp_path: Path, protocol: str):
     made = compose(tmp_path, f"protocol={protocol}")
     gpu = torch.device("cuda")
-    here, there = SentimentTask.load(made, CPU), SentimentTask.load(made, gpu)
+    here, there = sentiment.load(made, CPU), sentiment.load(made, gpu)
     expected = deterministic_predictions(here.model(made).eval(), here.x)
     found = deterministic_predictions(there.model(made).eval(), there.x)
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
             )
     try:
         saved = OmegaConf.load(file)
-        made.task = OmegaConf.structured(_task_class(saved))
+        made.task = OmegaConf.structured(task_class(saved))
         if saved.task.get("headline") in schema.EARLIER_HEADLINE:
             saved.task.headline = "exact"
         asked = OmegaConf.merge(made, saved)
@@ -217,12 +217,11 @@ def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     return config
 
 
-def _task_class(saved: Any) -> type[schema.TaskConfig]:
-    """The task's dataclass: the one whose options are those that were saved."""
+def task_class(saved: Any) -> type[schema.TaskConfig]:
+    """The dataclass of the task that was saved."""
     if not isinstance(saved, DictConfig) or not isinstance(saved.get("task"), DictConfig):
         raise ValueError("no task in it")
-    names = {str(name) for name in saved.task}
-    fits = [task for task in schema.TASKS.values() if names <= {field.name for field in fields(task)}]
-    if not fits:
-        raise ValueError(f"no task has the options {', '.join(sorted(names))}")
-    return fits[0]
+    kind = schema.task_kind(saved.task)
+    if kind not in schema.TASKS:
+        raise ValueError(f"task.kind is {kind!r}, allowed are {', '.join(schema.TASKS)}")
+    return schema.TASKS[kind]

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from varrnn.config.schema import DROP_RATES, EPOCHS_KEY, TASKS, RunConfig, flatten
+from varrnn.config.schema import DROP_RATES, EPOCHS_KEY, KIND_KEY, SENTIMENT, TASKS, RunConfig, flatten, task_kind
 
-SENTIMENT = "task.reviews"  # an option that every sentiment task has, and no other
 Run = tuple[str, ...]  # a run as run.py overrides, without the seed
 SEED_KEYS = ("seed",)  # what may differ between equal runs, besides what varrnn.config leaves out
 
@@ -19,6 +18,11 @@ class Identity(NamedTuple):
 
     choices: Mapping[str, str]
     options: Mapping[str, Any]
+
+    @property
+    def extendable(self) -> bool:
+        """Whether a shorter run is evidence for a longer one: of sentiment, where the learning rate is constant."""
+        return task_kind(self.options, "task.") == SENTIMENT
 
     @property
     def rates(self) -> tuple[tuple[str, float], ...]:
@@ -58,9 +62,10 @@ def matches(found: Identity, wanted: Identity, ignore_prefixes: tuple[str, ...] 
     """
     if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
         return False
-    if SENTIMENT in wanted.options:
+    if wanted.extendable:
         ignore_prefixes = (*ignore_prefixes, EPOCHS_KEY)
-    compared = (key for key in wanted.options if not key.startswith((*SEED_KEYS, *ignore_prefixes)))
+    ignore_prefixes = (*SEED_KEYS, KIND_KEY, *ignore_prefixes)  # the kind follows from the task's name
+    compared = (key for key in wanted.options if not key.startswith(ignore_prefixes))
     usual = schema_defaults()
     return all(found.options.get(key, usual.get(key)) == wanted.options[key] for key in compared)
 

@@ -15,6 +15,8 @@ DROP_RATES = (
     "p_y",
 )  # the probabilities of dropping: words, inputs, states, memory, outputs
 
+LANGUAGE_MODEL, SENTIMENT = "language_model", "sentiment"  # kinds of tasks
+KIND_KEY = "task.kind"
 OTHER_FOLDER = "choose another folder with runs_root= or run_dir="  # what to do when a run's folder cannot be written
 
 
@@ -82,6 +84,7 @@ class TaskConfig:
     """What every task has; see the subclasses."""
 
     name: str = option("", "the task's name")
+    kind: str = option("", "language_model or sentiment; follows from the task")
     path: str | None = option(None, "folder (or file) of the data; default: $VARRNN_DATA/<corpus>, then data/<corpus>")
     steps: int = option(35, "length T of a training sequence")
     batch_size: int = option(20, "sequences per update")
@@ -96,6 +99,7 @@ class TaskConfig:
 class LanguageModelConfig(TaskConfig):
     """Predict the next word; perplexity."""
 
+    kind: str = option(LANGUAGE_MODEL, "language_model: predict the next word")
     corpus: str = option("pydoc", "which text: ptb, pydoc or text (your own files)")
     train: str | None = option(None, "corpus=text: the training text")
     valid: str | None = option(None, "corpus=text: the validation text")
@@ -112,6 +116,7 @@ class LanguageModelConfig(TaskConfig):
 class SentimentConfig(TaskConfig):
     """Predict a rating from a segment of T words; root mean squared error in units of the ratings."""
 
+    kind: str = option(SENTIMENT, "sentiment: predict a rating")
     reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your own file)")
     csv: str | None = option(None, "reviews=csv: a file with the columns text and rating; task=reviews takes task.path")
     max_words: int = option(20_000, "ids from here on are one and the same unknown word")
@@ -189,7 +194,7 @@ class RunConfig:
     )
 
 
-TASKS = {"language_model": LanguageModelConfig, "sentiment": SentimentConfig}
+TASKS = {LANGUAGE_MODEL: LanguageModelConfig, SENTIMENT: SentimentConfig}  # by kind, the module's name in tasks/
 # what may differ between two starts of one run: where and how it is carried out, not what is computed
 EPOCHS_KEY = "optim.epochs"
 NON_IDENTITY_KEYS = (
@@ -212,6 +217,13 @@ def flatten(config: RunConfig | Mapping[str, Any], prefix: str = "") -> dict[str
         else:
             flat[prefix + key] = tree[key]
     return flat
+
+
+def task_kind(task: Mapping[str, Any], prefix: str = "") -> str:
+    """The kind of a saved task. Configs and records from before `task.kind` existed have none: only sentiment tasks
+    had the option `reviews` then.
+    """
+    return task.get(f"{prefix}kind") or (SENTIMENT if f"{prefix}reviews" in task else LANGUAGE_MODEL)
 
 
 def effective(options: Mapping[str, Any]) -> dict[str, Any]:

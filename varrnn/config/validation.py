@@ -49,6 +49,11 @@ def check(config: RunConfig) -> None:
             raise UserError(
                 f"{group}.name is not set: give the chosen file of {group}/ a line `name:` with its own name"
             )
+    if config.task.kind != type(config.task)().kind:
+        raise UserError(
+            f"task.kind={config.task.kind}: task={config.task.name} is of kind {type(config.task)().kind}; leave "
+            "task.kind= out, or choose another task="
+        )
     for key, allowed in ALLOWED.items():
         if values[key] not in allowed:
             raise UserError(

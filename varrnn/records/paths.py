@@ -12,7 +12,7 @@ from typing import Any
 
 from varrnn import fileio
 from varrnn.config.compose import COMPOSE_ERRORS, defaults, relative_dir
-from varrnn.config.identity import SEED_KEYS, SENTIMENT
+from varrnn.config.identity import SEED_KEYS
 from varrnn.config.schema import EPOCHS_KEY
 from varrnn.errors import UserError
 from varrnn.records import integrity
@@ -31,7 +31,7 @@ def relative_path(record: Record) -> Path:
     horizon is another run, and leaves the row of a table alone.
     """
     differs = differences(record)
-    if SENTIMENT in record.options:
+    if record.identity.extendable:
         differs.pop(EPOCHS_KEY, None)
     return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
 

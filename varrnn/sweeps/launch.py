@@ -21,7 +21,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from varrnn import fileio
 from varrnn.cli.errors import USER_ERRORS, format_error
@@ -34,7 +34,6 @@ from varrnn.training.signals import RunStopped
 
 STOP_FILE = "stopped"  # a file in the sweep's folder
 STOPPED = "\nstopped; checkpoints are kept, the same command resumes (jobs in Slurm's queue keep running)"
-PLUGINS = {"joblib": "hydra-joblib-launcher", "slurm": "hydra-submitit-launcher"}  # optional packages, by launcher
 
 
 class SweepCallback(Callback):
@@ -125,8 +124,7 @@ def job(composed: DictConfig) -> None:
     """One run of a sweep. Whatever goes wrong is noted in the sweep's folder, for `report_failures` to show."""
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
-    # joblib runs every job in a separate process
-    parallel = hydra.runtime.choices["hydra/launcher"] == "joblib" and SweepCallback.folder is None
+    parallel = shares_machine(hydra) and SweepCallback.folder is None  # each job is a separate process
     config = None
     try:
         if parallel:
@@ -172,12 +170,11 @@ def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[No
     """
     import torch
 
-    launcher = hydra.runtime.choices["hydra/launcher"]
-    parallel, threads = launcher == "joblib", 0
+    parallel = shares_machine(hydra)
     if parallel:
         threads = max(1, available_cores() // num_workers(hydra.launcher.n_jobs, config.device))
-    elif launcher == "submitit_slurm":
-        threads = int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
+    else:
+        threads = int(os.environ.get("SLURM_CPUS_PER_TASK", 0))  # 0 outside a Slurm job
     if threads and not config.threads:
         torch.set_num_threads(threads)
     gpus = usable_gpus(config.device) if parallel else 0
@@ -187,6 +184,11 @@ def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[No
             yield
     else:
         yield
+
+
+def shares_machine(hydra: Any) -> bool:
+    """Does the launcher run several jobs on this machine at once? Such launchers (joblib) have the key n_jobs."""
+    return hydra.launcher.get("n_jobs") is not None
 
 
 def num_workers(n_jobs: int, device: str) -> int:
@@ -244,9 +246,24 @@ def report_failures() -> Iterator[None]:
 
 def require_plugin(words: Sequence[str]) -> None:
     """Say what to install for a launcher. Before Hydra looks, since it would complain about something else."""
-    for launcher, package in PLUGINS.items():
-        if f"launcher={launcher}" in words and not installed(f"hydra_plugins.{package.replace('-', '_')}"):
-            raise UserError(f"launcher={launcher} needs {package}: pip install -c constraints.txt {package}")
+    for word in words:
+        package = plugin_package(word.removeprefix("launcher=")) if word.startswith("launcher=") else None
+        if package and not installed(f"hydra_plugins.{package.replace('-', '_')}"):
+            raise UserError(f"{word} needs {package}: pip install -c constraints.txt {package}")
+
+
+def plugin_package(launcher: str) -> str | None:
+    """The package behind configs/launcher/LAUNCHER.yaml; None for Hydra's own launcher or an unknown name.
+
+    Hydra's plugins follow one rule: the launchers submitit_slurm and submitit_local are in hydra-submitit-launcher.
+    """
+    file = compose.CONFIGS / "launcher" / f"{launcher}.yaml"
+    if not file.is_file():
+        return None
+    content = OmegaConf.load(file)
+    assert isinstance(content, DictConfig)
+    plugin = content.defaults[0]["override /hydra/launcher"].split("_")[0]
+    return None if plugin == "basic" else f"hydra-{plugin}-launcher"
 
 
 def installed(module: str) -> bool:

@@ -4,7 +4,9 @@ A task is an object with the attributes and methods of `Task`. Metrics are flat 
 columns of log.csv and the keys of summary.json.
 """
 
+import importlib
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -122,12 +124,14 @@ class Task(Protocol):
 
 def build(config: schema.RunConfig, device: torch.device) -> Task:
     """The task that the config describes, its data loaded."""
-    if isinstance(config.task, schema.LanguageModelConfig):
-        from varrnn.tasks.language_model import LanguageModelTask
+    return task_module(config).load(config, device)
 
-        return LanguageModelTask.load(config.task, device)
-    if isinstance(config.task, schema.SentimentConfig):
-        from varrnn.tasks.sentiment import SentimentTask
 
-        return SentimentTask.load(config, device)
-    raise TypeError(f"no task for {type(config.task).__name__}")
+def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> SequenceModel:
+    """The network of a task whose data are not at hand, from the content of vocabulary.json."""
+    return task_module(config).build_model(config, vocabulary)
+
+
+def task_module(config: schema.RunConfig) -> ModuleType:
+    """A kind of task is a module of this package, with the functions `load` and `build_model`."""
+    return importlib.import_module(f"varrnn.tasks.{config.task.kind}")

@@ -1,5 +1,6 @@
 """Predict the next word (section 5.1 of the paper): windows of a text, carried state, perplexity."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -37,16 +38,6 @@ class LanguageModelTask:
         self.test = torch.from_numpy(corpus.test).to(device)
         self.updates_per_epoch = count_windows(len(self.train), self.steps)
 
-    @classmethod
-    def load(cls, options: schema.LanguageModelConfig, device: torch.device) -> "LanguageModelTask":
-        """Read the corpus that the options name."""
-        if options.corpus not in CORPORA:
-            raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
-        if options.headline not in ("exact", "authors"):
-            raise UserError(f"task.headline={options.headline}: allowed are exact, authors")
-        reject_unused_options(options, SOURCES, options.corpus)
-        return cls(CORPORA[options.corpus](options), options, device)
-
     def _columns(self, corpus: Corpus, split: str, device: torch.device) -> Tensor:
         tokens = getattr(corpus, split)
         if len(tokens) < self.batch_size * (self.steps + 1):
@@ -58,7 +49,7 @@ class LanguageModelTask:
 
     def model(self, config: schema.RunConfig) -> SequenceModel:
         """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
-        return build_model(config, self.num_words).to(self.train.device)
+        return build_model(config, self.vocabulary()).to(self.train.device)
 
     def vocabulary(self) -> dict[str, Any]:
         """A word's id is its place in the list."""
@@ -114,9 +105,21 @@ class LanguageModelTask:
         return perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
 
 
-def build_model(config: schema.RunConfig, num_words: int) -> SequenceModel:
-    """Embedding, layers and a softmax over `num_words` words; everything starts uniform in [-init, init]."""
-    chosen, size = config.model, config.size
+def load(config: schema.RunConfig, device: torch.device) -> LanguageModelTask:
+    """Read the corpus that the config names."""
+    options = config.task
+    assert isinstance(options, schema.LanguageModelConfig)
+    if options.corpus not in CORPORA:
+        raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
+    if options.headline not in ("exact", "authors"):
+        raise UserError(f"task.headline={options.headline}: allowed are exact, authors")
+    reject_unused_options(options, SOURCES, options.corpus)
+    return LanguageModelTask(CORPORA[options.corpus](options), options, device)
+
+
+def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> SequenceModel:
+    """Embedding, layers and a softmax over the vocabulary; everything starts uniform in [-init, init]."""
+    chosen, size, num_words = config.model, config.size, len(vocabulary["words"])
     options: dict[str, Any] = {"cell_scaling": chosen.cell_scaling} if config.cell == "lstm" else {}
     dropout = build_dropout(chosen, chosen.per_gate)
     model = SequenceModel(

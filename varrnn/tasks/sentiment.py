@@ -1,7 +1,7 @@
 """Sentiment analysis (section 5.2 of the paper): segments of reviews, one rating each, root mean squared error."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,18 +88,6 @@ class SentimentTask:
         }
         self._order: tuple[int, Tensor] | None = None
 
-    @classmethod
-    def load(cls, config: schema.RunConfig, device: torch.device) -> "SentimentTask":
-        """Read the reviews that the config names, and cut them."""
-        options = config.task
-        assert isinstance(options, schema.SentimentConfig)
-        check(options)
-        reject_unused_options(options, SOURCES, NAMES[options.reviews])
-        reviews = read(options)
-        data = segments(reviews, options.steps, options.max_words, options.hold_out)
-        words = frequent_words(reviews.texts, options.max_words)
-        return cls(data, reviews.name, reviews.sha256, config, device, words)
-
     def _split(self, x: np.ndarray, y: np.ndarray, number: int) -> Split:
         return Split(torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device), number)
 
@@ -109,7 +97,7 @@ class SentimentTask:
 
     def model(self, config: schema.RunConfig) -> SentimentModel:
         """One row of the embedding per word id, padding included: it is an ordinary word that is trained too."""
-        return sentiment_model.build(config, self.data.num_words).to(self.device)
+        return build_model(config, self.vocabulary()).to(self.device)
 
     def vocabulary(self) -> dict[str, Any]:
         """The words by falling frequency, and what turns standardised predictions into ratings."""
@@ -239,12 +227,22 @@ def deterministic_predictions(model: SentimentModel, x: Tensor) -> Tensor:
 
 
 def mc_predictions(
-    model: SentimentModel, x: Tensor, samples: int, stream: tuple[int, ...], word_dropout: bool = True
+    model: SentimentModel,
+    x: Tensor,
+    samples: int,
+    stream: tuple[int, ...],
+    word_dropout: bool = True,
+    tick: Callable[[int], object] | None = None,
 ) -> Tensor:
-    """MC dropout: `samples` stochastic passes, (N, T) -> (S, N), standardised. Their mean is the prediction."""
+    """MC dropout: `samples` stochastic passes, (N, T) -> (S, N), standardised. Their mean is the prediction.
+
+    `tick` is called with the samples x words of every chunk.
+    """
     sampler = MCPredictions(model, x, samples, stream, word_dropout)
     while sampler.done < samples:
-        sampler.advance()
+        count = sampler.advance()
+        if tick is not None:
+            tick(count)
     return sampler.predictions
 
 
@@ -339,6 +337,23 @@ class RatingSampler:
             raise ValueError("predictions of other data")
         sampler.predictions.copy_(state["predictions"])
         sampler.done, sampler.segments = state["done"], state["segments"]
+
+
+def load(config: schema.RunConfig, device: torch.device) -> SentimentTask:
+    """Read the reviews that the config names, and cut them."""
+    options = config.task
+    assert isinstance(options, schema.SentimentConfig)
+    check(options)
+    reject_unused_options(options, SOURCES, NAMES[options.reviews])
+    reviews = read(options)
+    data = segments(reviews, options.steps, options.max_words, options.hold_out)
+    words = frequent_words(reviews.texts, options.max_words)
+    return SentimentTask(data, reviews.name, reviews.sha256, config, device, words)
+
+
+def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> SentimentModel:
+    """The network for a vocabulary of so many word ids."""
+    return sentiment_model.build(config, vocabulary["num_words"])
 
 
 def train_eval_indices(count: int) -> Tensor:

@@ -5,7 +5,7 @@ import re
 
 import torch
 
-from varrnn.config.schema import LanguageModelConfig, RunConfig
+from varrnn.config.schema import LANGUAGE_MODEL, RunConfig
 from varrnn.errors import UserError
 
 
@@ -113,9 +113,7 @@ def check_memory(config: RunConfig, device: torch.device) -> None:
 def oom_hint(config: RunConfig) -> str:
     """What to lower."""
     size, task = config.size, config.task
-    sampling = (
-        " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if isinstance(task, LanguageModelConfig) else ""
-    )
+    sampling = " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if task.kind == LANGUAGE_MODEL else ""
     return (
         f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps}"
         f"{sampling}; lower one of them, what is done is kept"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from varrnn.config import compose
-from varrnn.config.schema import CHOICE_GROUPS, LanguageModelConfig, RunConfig
+from varrnn.config.schema import CHOICE_GROUPS, LANGUAGE_MODEL, RunConfig
 from varrnn.errors import UserError
 from varrnn.tasks import base
 from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask
@@ -53,7 +53,7 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
     config = compose.load_config(folder, overrides)
     summary = run_summary.finished(folder)
-    if not isinstance(config.task, LanguageModelConfig):
+    if config.task.kind != LANGUAGE_MODEL:
         raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
     if mc and config.model.drops and not config.mc.samples:
         raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); say how many samples: mc.samples=1000")

@@ -9,7 +9,7 @@ from typing import Any
 
 from varrnn import fileio
 from varrnn.config import compose
-from varrnn.config.schema import LanguageModelConfig, Logger, RunConfig
+from varrnn.config.schema import Logger, RunConfig
 from varrnn.errors import UserError
 from varrnn.training import summary as run_summary
 from varrnn.training.trained import TrainedRun, open_run
@@ -43,10 +43,10 @@ def export_run(folder: Path, out: Path) -> int:
 def portable(config: RunConfig) -> RunConfig:
     """Without the places of one machine."""
     task = replace(config.task, path=None)
-    if isinstance(task, LanguageModelConfig):
-        for split in ("train", "valid", "test"):
-            if getattr(task, split):
-                setattr(task, split, Path(getattr(task, split)).name)
+    for option in compose.OWN_FILES:
+        name = option.removeprefix("task.")
+        if getattr(task, name, None):
+            setattr(task, name, Path(getattr(task, name)).name)
     machine: dict[str, Any] = {"device": "auto", "threads": 0, "runs_root": "runs", "run_dir": None, "logger": Logger()}
     return replace(config, task=task, **machine)
 

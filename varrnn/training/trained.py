@@ -17,9 +17,8 @@ from varrnn.data.corpus import split_lines
 from varrnn.data.csv_reviews import WORD
 from varrnn.data.reviews import FIRST_RANK, OOV, START, segment
 from varrnn.errors import UserError
-from varrnn.tasks import base, generation, sentiment_model
-from varrnn.tasks.language_model import TEST_STEPS, build_model
-from varrnn.tasks.model import SequenceModel
+from varrnn.tasks import base, generation
+from varrnn.tasks.language_model import TEST_STEPS
 from varrnn.tasks.perplexity import MCPerplexity, choose_batch, perplexity
 from varrnn.tasks.sentiment import deterministic_predictions, mc_predictions
 from varrnn.training import evaluation
@@ -54,7 +53,7 @@ class TrainedRun:
 
     @property
     def is_language_model(self) -> bool:
-        return isinstance(self.config.task, schema.LanguageModelConfig)
+        return self.config.task.kind == schema.LANGUAGE_MODEL
 
     @property
     def device(self) -> torch.device:
@@ -186,15 +185,9 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
         if task.sha256 != summary["data"]["sha256"]:
             raise UserError(f"{folder}: was trained on another version of {task.name}, and saved no vocabulary")
         content = task.vocabulary()
-    model = _build(config, content).to(device)
+    model = base.build_model(config, content).to(device)
     if exported:
         load_weights(model, folder / WEIGHTS)
     else:
         evaluation.load_reported_weights(model, config, folder)
     return TrainedRun(folder, config, model.eval(), summary["metrics"], content, summary["data"])
-
-
-def _build(config: schema.RunConfig, content: dict[str, Any]) -> SequenceModel:
-    if isinstance(config.task, schema.LanguageModelConfig):
-        return build_model(config, len(content["words"]))
-    return sentiment_model.build(config, content["num_words"])
