@@ -1,13 +1,12 @@
 """Model averaging: ten large Variational LSTMs with MC dropout against ten naive ones."""
 
-from pathlib import Path
-
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reporting.table import DASH, NOT_RUN, Table
+from varrnn.reproduction.artefact import main
 from varrnn.reproduction.claims.special import ENSEMBLE_SIZE, ensembles
 from varrnn.reproduction.published import ENSEMBLES
 from varrnn.reproduction.runs import language_model
-from varrnn.reproduction.tables import DASH, NOT_RUN, Table
+from varrnn.reproduction.tables import table_artefact
 
 COLUMNS = ("Size", "members", "variational, MC: paper", "ours", "naive: Zaremba et al.", "ours")
 NOTE = "Test perplexity of the averaged probabilities. The paper averages large models; the other sizes are ours."
@@ -31,14 +30,10 @@ def _cell(values: dict[int, float], n: int, otherwise: str) -> str:
     return f"{values[n]:.1f}" if n in values else otherwise
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    return table(records).write(folder)
-
-
-ARTEFACT = Artefact(
-    "ensemble",
+ARTEFACT = table_artefact(
+    __file__,
     "Model averaging: ten large models",
-    render,
+    lambda records: [table(records)],
     runs=tuple(language_model("large", model) for model in ("variational_untied", "naive")),
     claims=("C20",),
     seeds=tuple(range(1, ENSEMBLE_SIZE + 1)),

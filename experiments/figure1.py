@@ -5,7 +5,6 @@ equal masks have equal colours, and a dashed grey arrow is a connection without 
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
@@ -13,8 +12,8 @@ from matplotlib.axes import Axes
 from varrnn import DropoutRates
 from varrnn.dropout import bernoulli, is_ones, sample
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import figure
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import figure_artefact
 
 STEPS, LAYERS, UNITS, P = 3, 2, 8, 0.5
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B4513", "#6A3D9A", "#B22222", "#2F4F4F")
@@ -76,14 +75,14 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
         axes.plot(*spot, "s", ms=2.3, mfc=colour if kept else "white", mec=colour, mew=0.5)
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure1", panels=2, height=3.0) as (panels, files):
-        depict(panels[0], "Naive dropout RNN", DropoutRates.naive(P), seed=3)
-        depict(panels[1], "Variational RNN", DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    depict(panels[0], "Naive dropout RNN", DropoutRates.naive(P), seed=3)
+    depict(panels[1], "Variational RNN", DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
 
 
-ARTEFACT = Artefact("figure1", "Figure 1: naive dropout and the paper's, from sampled masks", render, claims=("C44",))
+ARTEFACT = figure_artefact(
+    __file__, "Figure 1: naive dropout and the paper's, from sampled masks", draw, panels=2, height=3.0, claims=("C44",)
+)
 
 if __name__ == "__main__":
     main(ARTEFACT)

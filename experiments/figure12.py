@@ -1,25 +1,26 @@
 """Figure 12: Variational GRU by the dropout approximation (left), beside MC dropout (right)."""
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import error_panel, figure, grid, history, share_y
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import error_panel, figure_artefact, grid, history, share_y
 from varrnn.reproduction.runs import FIGURE10
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure12", panels=2, height=3.6) as (panels, files):
-        error_panel(panels[0], records, grid(FIGURE10), "GRU, dropout approximation", history("test_rmse"))
-        error_panel(panels[1], records, grid(FIGURE10), "GRU, MC dropout (figure 10)")
-        share_y(panels)
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    error_panel(panels[0], records, grid(FIGURE10), "GRU, dropout approximation", history("test_rmse"))
+    error_panel(panels[1], records, grid(FIGURE10), "GRU, MC dropout (figure 10)")
+    share_y(panels)
 
 
-ARTEFACT = Artefact(
-    "figure12",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 12: dropout approximation in the GRU",
-    render,
+    draw,
+    panels=2,
+    shared_legend=True,
+    height=3.6,
     runs=tuple(FIGURE10.values()),
     claims=("C41",),
 )

@@ -1,23 +1,21 @@
 """Figure 15: train loss against batches for the runs of figure 4a."""
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import combinations, figure, loss_panel
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import combinations, figure_artefact, loss_panel
 from varrnn.reproduction.runs import FIGURE4A
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure15") as (panels, files):
-        loss_panel(panels[0], records, combinations(FIGURE4A), "Train loss (figure 4a)")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    loss_panel(panels[0], records, combinations(FIGURE4A), "Train loss (figure 4a)")
 
 
-ARTEFACT = Artefact(
-    "figure15",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 15: train loss of the runs of figure 4a",
-    render,
+    draw,
     runs=tuple(FIGURE4A.values()),
     claims=("C43",),
 )

@@ -5,12 +5,12 @@ Differs: the paper says that the decay was "reduced" and not by how much; the au
 Differs: figure 2 does not say whether its Variational LSTM is tied or untied; here it is untied.
 """
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import decorate, figure, history, variants
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import decorate, figure_artefact, history, variants
 from varrnn.reproduction.figures import plot_curves as draw_curves
 from varrnn.reproduction.published import TABLE1
 from varrnn.reproduction.runs import figure2
@@ -18,25 +18,23 @@ from varrnn.reproduction.runs import figure2
 RUNS = figure2()
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure2") as (panels, files):
-        axes = panels[0]
-        drawn = draw_curves(axes, records, variants(RUNS), history("valid_ppl_authors"))
-        if drawn:
-            for row in TABLE1["medium"]:
-                if row.model in RUNS and row.valid:  # what each reaches with decay, according to the paper
-                    axes.plot(1.0, row.valid, "<", color=VARIANTS[row.model].colour, ms=4, clip_on=False,
-                              transform=axes.get_yaxis_transform())  # fmt: skip
-            axes.plot([], [], "<", color="0.4", ms=4, label="with decay (paper, Table 1)")
-            axes.set_ylim(75, 2.2 * min(curve.mean.min() for curve in drawn))
-        decorate(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' way")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    axes = panels[0]
+    drawn = draw_curves(axes, records, variants(RUNS), history("valid_ppl_authors"))
+    if drawn:
+        for row in TABLE1["medium"]:
+            if row.model in RUNS and row.valid:  # what each reaches with decay, according to the paper
+                axes.plot(1.0, row.valid, "<", color=VARIANTS[row.model].colour, ms=4, clip_on=False,
+                          transform=axes.get_yaxis_transform())  # fmt: skip
+        axes.plot([], [], "<", color="0.4", ms=4, label="with decay (paper, Table 1)")
+        axes.set_ylim(75, 2.2 * min(curve.mean.min() for curve in drawn))
+    decorate(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' way")
 
 
-ARTEFACT = Artefact(
-    "figure2",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 2: medium model, validation perplexity without learning-rate decay",
-    render,
+    draw,
     runs=tuple(RUNS.values()),
     claims=("C23", "C24", "C25"),
 )

@@ -1,15 +1,16 @@
 """Figure 3: sentiment analysis, variational, naive and no dropout; LSTM (a: train, b: test) and GRU (c: test)."""
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.config.identity import identity_of
 from varrnn.records.store import Records
 from varrnn.reporting.style import SKY, LineStyle
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import Curves, error_panel, figure, train_panel, variants
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import Curves, error_panel, figure_artefact, limit_y, train_panel, variants
 from varrnn.reproduction.runs import figure3, stated_optimum
 
 LSTM, GRU = figure3("lstm"), figure3("gru")
+SHOWN = (0.145, 0.175)  # RMSE: where the curves of the paper and ours lie after the first epochs
 STATED = LineStyle("Variational, the paper's stated optimum", SKY, (0, (5, 1)))
 
 
@@ -20,18 +21,20 @@ def lstm_curves() -> Curves:
     return {**variants(LSTM), "stated optimum": (STATED, stated_optimum())}
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure3", panels=3) as (panels, files):
-        train_panel(panels[0], records, lstm_curves(), "(a) LSTM train error, MC")
-        error_panel(panels[1], records, lstm_curves(), "(b) LSTM test error, MC")
-        error_panel(panels[2], records, variants(GRU), "(c) GRU test error, MC")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    train_panel(panels[0], records, lstm_curves(), "(a) LSTM train error, MC")
+    error_panel(panels[1], records, lstm_curves(), "(b) LSTM test error, MC")
+    error_panel(panels[2], records, variants(GRU), "(c) GRU test error, MC")
+    for panel in panels[1:]:
+        limit_y(panel, *SHOWN)
 
 
-ARTEFACT = Artefact(
-    "figure3",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 3: sentiment analysis error, variational, naive and standard LSTM and GRU",
-    render,
+    draw,
+    panels=3,
+    shared_legend=True,
     runs=(*LSTM.values(), *GRU.values(), stated_optimum()),
     claims=("C26", "C27", "C28", "C28b", "C29", "C30"),
 )

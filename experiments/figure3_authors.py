@@ -1,12 +1,13 @@
 """Figure 3 under protocol=authors_code: what the authors' code computes, where it differs from the text."""
 
 from collections.abc import Mapping
-from pathlib import Path
+
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
 from varrnn.reporting.style import SKY, VARIANTS, LineStyle
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import Curves, error_panel, figure, train_panel
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import Curves, error_panel, figure_artefact, train_panel
 from varrnn.reproduction.runs import Run, figure3_authors
 
 LSTM, GRU = figure3_authors("lstm"), figure3_authors("gru")
@@ -22,18 +23,18 @@ def curves(runs: Mapping[str, Run]) -> Curves:
     return {role: (LOOKS[role], run) for role, run in runs.items()}
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure3_authors", panels=3) as (panels, files):
-        train_panel(panels[0], records, curves(LSTM), "(a) LSTM train error, authors' code")
-        error_panel(panels[1], records, curves(LSTM), "(b) LSTM test error, authors' code")
-        error_panel(panels[2], records, curves(GRU), "(c) GRU test error, authors' code")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    train_panel(panels[0], records, curves(LSTM), "(a) LSTM train error, authors' code")
+    error_panel(panels[1], records, curves(LSTM), "(b) LSTM test error, authors' code")
+    error_panel(panels[2], records, curves(GRU), "(c) GRU test error, authors' code")
 
 
-ARTEFACT = Artefact(
-    "figure3_authors",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 3 under the protocol of the authors' code",
     draw,
+    panels=3,
+    shared_legend=True,
     runs=(*LSTM.values(), *GRU.values()),
 )
 

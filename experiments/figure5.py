@@ -1,23 +1,22 @@
 """Figure 5: test error of the Variational LSTM. Embedding dropout, T=200, p_U=0.5."""
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import error_panel, figure, sweep_curves
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import error_panel, figure_artefact, sweep_curves
 from varrnn.reproduction.runs import FIGURE5
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure5", height=3.3) as (panels, files):
-        error_panel(panels[0], records, sweep_curves(FIGURE5, "p_E"), "Embedding dropout, T=200, p_U=0.5")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    error_panel(panels[0], records, sweep_curves(FIGURE5, "p_E"), "Embedding dropout, T=200, p_U=0.5")
 
 
-ARTEFACT = Artefact(
-    "figure5",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 5: embedding dropout, T=200, p_U=0.5",
-    render,
+    draw,
+    height=3.3,
     runs=tuple(FIGURE5.values()),
     claims=("C39",),
 )

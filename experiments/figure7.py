@@ -1,23 +1,22 @@
 """Figure 7: test error of the Variational LSTM. Sequence length."""
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import error_panel, figure, sweep_curves
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import error_panel, figure_artefact, sweep_curves
 from varrnn.reproduction.runs import FIGURE7
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure7", height=3.3) as (panels, files):
-        error_panel(panels[0], records, sweep_curves(FIGURE7, "T"), "Sequence length")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    error_panel(panels[0], records, sweep_curves(FIGURE7, "T"), "Sequence length")
 
 
-ARTEFACT = Artefact(
-    "figure7",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 7: sequence length",
-    render,
+    draw,
+    height=3.3,
     runs=tuple(FIGURE7.values()),
     claims=("C37",),
 )

@@ -1,23 +1,22 @@
 """Figure 8: test error of the Variational LSTM. Embedding dropout, T=50, p_U=0.5."""
 
-from pathlib import Path
+from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.figures import error_panel, figure, sweep_curves
+from varrnn.reproduction.artefact import main
+from varrnn.reproduction.figures import error_panel, figure_artefact, sweep_curves
 from varrnn.reproduction.runs import FIGURE8
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    with figure(folder, "figure8", height=3.3) as (panels, files):
-        error_panel(panels[0], records, sweep_curves(FIGURE8, "p_E"), "Embedding dropout, T=50, p_U=0.5")
-    return files
+def draw(panels: list[Axes], records: Records) -> None:
+    error_panel(panels[0], records, sweep_curves(FIGURE8, "p_E"), "Embedding dropout, T=50, p_U=0.5")
 
 
-ARTEFACT = Artefact(
-    "figure8",
+ARTEFACT = figure_artefact(
+    __file__,
     "Figure 8: embedding dropout, T=50, p_U=0.5",
-    render,
+    draw,
+    height=3.3,
     runs=tuple(FIGURE8.values()),
     claims=("C38",),
 )

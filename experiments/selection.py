@@ -3,18 +3,17 @@
 The appendix's grid, and the weight decay of 1e-3 that it states as the optimum.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from varrnn.config.identity import Identity, identity_of
 from varrnn.records.selection import lowest
 from varrnn.records.store import Group, Record, Records, group_by_seed
 from varrnn.reporting.style import VARIANTS
-from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reporting.table import DASH, Table
+from varrnn.reproduction.artefact import main
 from varrnn.reproduction.runs import WEIGHT_DECAYS, Run, grid_point, no_recurrent, sentiment
 from varrnn.reproduction.statistics import final_mean, per_seed, seed_mean, shared_epochs
-from varrnn.reproduction.tables import DASH, Table, seeds_cell
+from varrnn.reproduction.tables import seeds_cell, table_artefact
 
 CURVE = ("lowest (epoch)", "epochs", "n")
 RATE_COLUMNS = ("p_E", "p_W", "p_U", "p_y", "λ")
@@ -107,14 +106,10 @@ def table(records: Records) -> Table:
     return Table("selection", "Sentiment analysis: choosing dropout and weight decay", COLUMNS, rows, NOTE)
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    return table(records).write(folder)
-
-
-ARTEFACT = Artefact(
-    "selection",
+ARTEFACT = table_artefact(
+    __file__,
     "Sentiment analysis: choosing dropout and weight decay",
-    render,
+    lambda records: [table(records)],
     runs=(*grid(), *beside()),
     seeds=(1,),
 )

@@ -1,17 +1,16 @@
 """Table of every sentiment run that has a record: where it ends, its lowest point, and the gap between them."""
 
-from pathlib import Path
-
 import numpy as np
 
 from varrnn.config.identity import identity_of
 from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
-from varrnn.reproduction.artefact import Artefact, main, unique
+from varrnn.reporting.table import DASH, Table
+from varrnn.reproduction.artefact import main, unique
 from varrnn.reproduction.claims import CLAIMS
 from varrnn.reproduction.runs import Run, figure3
 from varrnn.reproduction.statistics import TRAIN, final_mean, mc_epochs, overfitting_gap, per_seed
-from varrnn.reproduction.tables import DASH, Table, seeds_cell
+from varrnn.reproduction.tables import seeds_cell, table_artefact
 
 COLUMNS = (
     "Model",
@@ -97,14 +96,10 @@ def table(records: Records, runs: tuple[Run, ...] = RUNS) -> Table:
     )
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    return table(records).write(folder)
-
-
-ARTEFACT = Artefact(
-    "sentiment",
+ARTEFACT = table_artefact(
+    __file__,
     "All runs of the sentiment task",
-    render,
+    lambda records: [table(records)],
     runs=RUNS,
     claims=tuple(c.id for c in CLAIMS if any(run[0] == "experiment=cornell" for run in c.runs.values())),
 )

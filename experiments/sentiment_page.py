@@ -13,11 +13,11 @@ from varrnn import fileio
 from varrnn.config.identity import identity_of
 from varrnn.records.store import Group, Record, Records, group_by_seed
 from varrnn.reporting.style import VARIANTS
+from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import Artefact, experiment, main, unique
 from varrnn.reproduction.claims import CLAIMS, judge
 from varrnn.reproduction.runs import FIGURE4A, FIGURE11, Run, figure3, figure3_authors, sentiment, stated_optimum
 from varrnn.reproduction.statistics import final_mean, mc_epochs, seed_mean
-from varrnn.reproduction.tables import Table
 
 PICTURE = r"!\[(?P<title>[^\]]*)\]\(figures/(?P<name>\w+)\.png\)"
 INTRODUCTION = """\

@@ -1,14 +1,13 @@
 """Size small (200 units, ours): every variant at the rates chosen on validation, beside published results."""
 
-from pathlib import Path
-
 from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
-from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reporting.table import DASH, NOT_RUN, Table
+from varrnn.reproduction.artefact import main
 from varrnn.reproduction.grids import at_corner, best_on_validation, grid_coverage
 from varrnn.reproduction.published import PUBLISHED_SMALL
 from varrnn.reproduction.runs import TABLE1_MODELS, Run, language_model
-from varrnn.reproduction.tables import DASH, NOT_RUN, Table, hardware, mc_cell, mean_sd, seeds_cell
+from varrnn.reproduction.tables import hardware, mc_cell, mean_sd, seeds_cell, table_artefact
 
 COLUMNS = ("Model", "rates", "grid", "valid", "valid, authors' way", "test", "test, MC", "epochs", "n", "hardware")
 NOTE = """\
@@ -56,15 +55,11 @@ def table(records: Records) -> Table:
     return Table("small", "Size small, 200 units (ours; not in the paper)", COLUMNS, rows, NOTE)
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    return table(records).write(folder)
-
-
 LONG: tuple[Run, ...] = tuple(language_model("small_long", model) for model in ("naive", "variational_untied"))
-ARTEFACT = Artefact(
-    "small",
+ARTEFACT = table_artefact(
+    __file__,
     "Size small: the variants of Table 1 at 200 units",
-    render,
+    lambda records: [table(records)],
     runs=(*(language_model("small", model) for model in (*TABLE1_MODELS, "naive_recurrent")), *LONG),
 )
 

@@ -1,14 +1,13 @@
 """The small grid: dropout probabilities of size small, chosen by validation perplexity at the full schedule."""
 
-from pathlib import Path
-
 from varrnn.config.schema import DROP_RATES
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
-from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reporting.table import DASH, Table
+from varrnn.reproduction.artefact import main
 from varrnn.reproduction.grids import at_corner, best_on_validation
 from varrnn.reproduction.runs import language_model, small_grid
-from varrnn.reproduction.tables import DASH, Table, mean_sd, seeds_cell
+from varrnn.reproduction.tables import mean_sd, seeds_cell, table_artefact
 
 NOTE = """\
 All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
@@ -34,12 +33,10 @@ def table(records: Records) -> Table:
 COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    return table(records).write(folder)
-
-
 RUNS = tuple(run for points in small_grid().values() for run in points)
-ARTEFACT = Artefact("small_grid", "Size small: the grid of dropout probabilities", render, runs=RUNS, seeds=(1,))
+ARTEFACT = table_artefact(
+    __file__, "Size small: the grid of dropout probabilities", lambda records: [table(records)], runs=RUNS, seeds=(1,)
+)
 
 if __name__ == "__main__":
     main(ARTEFACT)

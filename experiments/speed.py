@@ -6,10 +6,10 @@ from typing import Any
 
 from varrnn.benchmark.chart import LABELS, bars, share
 from varrnn.records.store import Records
+from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.claims.special import latest, untied_to_tied
 from varrnn.reproduction.figures import figure
-from varrnn.reproduction.tables import DASH, Table
 
 COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")

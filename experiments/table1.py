@@ -1,15 +1,12 @@
 """Table 1: single model perplexity on the Penn Treebank, medium and large, ours beside the paper's."""
 
-from pathlib import Path
-
 from varrnn.records.store import Records
-from varrnn.reproduction.artefact import Artefact, main
+from varrnn.reporting.table import DASH, Table
+from varrnn.reproduction.artefact import main
 from varrnn.reproduction.claims import ids
 from varrnn.reproduction.published import TABLE1, Row
 from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 from varrnn.reproduction.tables import (
-    DASH,
-    Table,
     difference,
     hardware,
     mc_cell,
@@ -17,6 +14,7 @@ from varrnn.reproduction.tables import (
     moved,
     published,
     seeds_cell,
+    table_artefact,
     thousands,
 )
 
@@ -78,14 +76,10 @@ def tables(records: Records) -> list[Table]:
     ]
 
 
-def render(records: Records, folder: Path) -> list[Path]:
-    return [path for table in tables(records) for path in table.write(folder)]
-
-
-ARTEFACT = Artefact(
-    "table1",
+ARTEFACT = table_artefact(
+    __file__,
     "Table 1: single model perplexity on the Penn Treebank",
-    render,
+    tables,
     runs=tuple(language_model(size, model) for size in TABLE1 for model in TABLE1_MODELS),
     claims=(*ids(*range(1, 20), 21, 46, 47, 48), "C50"),
 )

@@ -10,11 +10,12 @@ from helpers import records as synthetic
 
 from varrnn.errors import UserError
 from varrnn.records.store import Group, Records, load
+from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
 from varrnn.reproduction.readme import begin_marker, end_marker, readme_section, replace_section, results_section
 from varrnn.reproduction.runs import language_model
-from varrnn.reproduction.tables import DASH, Table, difference, mc_cell, mean_sd, seeds_cell, thousands
+from varrnn.reproduction.tables import difference, mc_cell, mean_sd, seeds_cell, thousands
 
 
 def rows(table: Table) -> dict[str, dict[str, list[str]]]:

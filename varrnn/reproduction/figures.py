@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from varrnn.reporting.style import (
     save,
     sweep,
 )
+from varrnn.reproduction.artefact import Artefact
 from varrnn.reproduction.runs import FIGURE4A, SEEDS, Run, command, commands
 
 COMBINATIONS = dict(zip(FIGURE4A, ((BLACK, ":"), (VERMILION, "--"), (GREEN, "-."), (BLUE, "-"))))
@@ -60,7 +62,9 @@ class Canvas(NamedTuple):
 
 
 @contextmanager
-def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Iterator[Canvas]:
+def figure(
+    folder: Path, name: str, panels: int = 1, height: float = 2.9, shared_legend: bool = False
+) -> Iterator[Canvas]:
     """One panel at column width, or several in a row at page width; saved as PDF and PNG below results/figures.
 
     No pyplot: a script needs no display, and a notebook keeps its own backend.
@@ -69,10 +73,32 @@ def figure(folder: Path, name: str, panels: int = 1, height: float = 2.9) -> Ite
     with matplotlib.rc_context(RC):
         made = Figure(figsize=(COLUMN if panels == 1 else PAGE, height))
         yield Canvas(list(made.subplots(1, panels, squeeze=False)[0]), files)
+        if shared_legend:
+            share_legend(made)
         if (collected := _collected.get()) is not None:
             collected.append(made)
         else:
             files += save(made, folder / "figures", name)
+
+
+def figure_artefact(
+    file: str,
+    title: str,
+    draw: Callable[[list[Axes], Records], None],
+    panels: int = 1,
+    height: float = 2.9,
+    shared_legend: bool = False,
+    **rest: Any,
+) -> Artefact:
+    """An artefact of one figure. `file` is the experiment's __file__: artefact and picture have its name."""
+    name = Path(file).stem
+
+    def render(records: Records, folder: Path) -> list[Path]:
+        with figure(folder, name, panels, height, shared_legend) as (axes, files):
+            draw(axes, records)
+        return files
+
+    return Artefact(name, title, render, **rest)
 
 
 def error_curve(group: Group) -> Curve:
@@ -150,7 +176,7 @@ def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group, made_by
     gaps = np.diff(curve.epochs)
     if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC in some epochs only: nothing is known between them
         style |= {"marker": "o", "markersize": 1.8}
-    axes.plot(curve.epochs, curve.mean, label=f"{line_style.label} ({count})", gid=made_by, **style)
+    axes.plot(curve.epochs, curve.mean, label=f"{typeset(line_style.label)} ({count})", gid=made_by, **style)
     error_band(axes, curve, line_style.colour)
 
 
@@ -192,7 +218,7 @@ def baselines(axes: Axes, records: Records, curves: Curves) -> None:
 
 def decorate(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
     """Title, labels, and the legend below the panel, where it covers nothing."""
-    axes.set_title(title)
+    axes.set_title(typeset(title))
     if axes.lines:
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if legend:
@@ -243,6 +269,50 @@ def grid(runs: Mapping[str, Run]) -> Curves:
         role: (LineStyle(role.replace("decay", "λ"), colours[role], "-" if "p=0.25" in role else "--"), run)
         for role, run in runs.items()
     }
+
+
+def share_legend(made: Figure) -> None:
+    """One legend below all panels instead of one below each."""
+    handles: dict[str, Any] = {}
+    for axes in made.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+        if (own := axes.get_legend()) is not None:
+            own.remove()
+    if handles:
+        made.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=min(3, len(handles)))
+
+
+def limit_y(axes: Axes, low: float, high: float) -> None:
+    """Show the range that matters. Where a curve leaves it again, a triangle and a number mark the point."""
+    if not axes.lines:
+        return
+    axes.set_ylim(low, high)
+    for line in list(axes.lines):
+        x, y = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
+        inside = np.flatnonzero(y <= high)
+        if len(x) < 3:  # a reference line
+            if not low <= y[0] <= high:
+                line.set_label(f"{line.get_label()} ({'above' if y[0] > high else 'below'} the range shown)")
+            continue
+        if not len(inside):
+            continue
+        for point in np.flatnonzero((y > high) & (np.arange(len(y)) > inside[0])):
+            axes.plot(x[point], high, "^", color=line.get_color(), ms=5, clip_on=False, zorder=20)
+            axes.annotate(
+                f"{y[point]:.3f} at epoch {x[point]:.0f}",
+                (x[point], high),
+                xytext=(-5, -9),
+                textcoords="offset points",
+                ha="right",
+                fontsize=6,
+                color=line.get_color(),
+            )
+
+
+def typeset(text: str) -> str:
+    """`$p_E$` for p_E, as matplotlib sets mathematics."""
+    return re.sub(r"\bp_([A-Za-z])\b", r"$p_\1$", text)
 
 
 def share_y(panels: list[Axes]) -> None:

@@ -7,10 +7,10 @@ from types import ModuleType
 
 from varrnn.errors import UserError
 from varrnn.records.store import Records
+from varrnn.reporting.table import Table
 from varrnn.reproduction import tables
 from varrnn.reproduction.claims.report import Verdicts, summary
 from varrnn.reproduction.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
-from varrnn.reproduction.tables import Table
 
 SECTION = "results"  # the name of the section in README.md and in results/README.md
 GENERATED = "*Generated from [the records]({records}) by `make paper`; edit nothing between the markers.*"

@@ -1,70 +1,23 @@
-"""Tables from records, as Markdown, LaTeX and CSV: ours beside the paper's, "not run" where a record is missing."""
+"""Cells of tables from records: ours beside the paper's, "not run" where a record is missing."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-from varrnn import fileio
-from varrnn.records.store import Group
-
-NOT_RUN = "not run"
-DASH = "–"
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text; the first column is aligned on the left, the others are numbers."""
-
-    name: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    numbers: bool = True  # False: sentences, aligned on the left
-
-    def markdown(self) -> str:
-        escaped = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
-        lines = ["| " + " | ".join(row) + " |" for row in escaped]
-        rule = "|---|" + ("--:|" if self.numbers else "---|") * (len(self.columns) - 1)
-        return "\n".join([lines[0], rule, *lines[1:]])
-
-    def document(self) -> str:
-        """The Markdown file: title, table, note."""
-        return "\n\n".join(part for part in (f"**{self.title}**", self.markdown(), self.note) if part) + "\n"
-
-    def latex(self) -> str:
-        lines = [" & ".join(map(_tex, row)) + r" \\" for row in (self.columns, *self.rows)]
-        head = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
-        body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}"]
-        return "\n".join([f"% {self.title}", head, *body]) + "\n"
-
-    def csv(self) -> str:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
-        return text.getvalue()
-
-    def write(self, folder: Path) -> list[Path]:
-        """name.md, name.tex and name.csv below results/tables."""
-        target = fileio.folder(folder / "tables")
-        written = []
-        for suffix, text in ((".md", self.document()), (".tex", self.latex()), (".csv", self.csv())):
-            path = target / f"{self.name}{suffix}"
-            fileio.write_text(path, text)
-            written.append(path)
-        return written
+from varrnn.records.store import Group, Records
+from varrnn.reporting.table import DASH, NOT_RUN, Table
+from varrnn.reproduction.artefact import Artefact
 
 
-TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "±": r"$\pm$", DASH: "--", "×": r"$\times$", "λ": r"$\lambda$", "**": ""}
+def table_artefact(file: str, title: str, tables: Callable[[Records], list[Table]], **rest: Any) -> Artefact:
+    """An artefact of tables. `file` is the experiment's __file__: the artefact has its name."""
 
+    def render(records: Records, folder: Path) -> list[Path]:
+        return [path for table in tables(records) for path in table.write(folder)]
 
-def _tex(cell: str) -> str:
-    for sign, tex in TEX.items():
-        cell = cell.replace(sign, tex)
-    return cell
+    return Artefact(Path(file).stem, title, render, **rest)
 
 
 def mean_sd(group: Group, metric: str, digits: int = 1) -> str:

@@ -19,7 +19,7 @@ from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.records.selection import shared_seeds
 from varrnn.records.store import json_files
-from varrnn.reproduction.tables import Table
+from varrnn.reporting.table import Table
 
 GRID = (*(f"model.{name}" for name in DROP_RATES), "optim.weight_decay")
 SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from varrnn import fileio
+from varrnn.reporting.table import Table
 from varrnn.reproduction.claims.verdict import BY_TEST, VERDICTS, Claim, Verdict
-from varrnn.reproduction.tables import Table
 
 Verdicts = Sequence[tuple[Claim, Verdict]]
 

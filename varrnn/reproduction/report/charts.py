@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def from_axes(axes: Axes) -> Chart:
     traces = [_trace(one) for one in curves if not _label(one).startswith("_")]
     _add_bands(axes, traces)
     return {
-        "title": axes.get_title(),
+        "title": html(axes.get_title()),
         "xlabel": axes.get_xlabel(),
         "ylabel": axes.get_ylabel(),
         "xlog": axes.get_xscale() == "log",
@@ -61,7 +62,12 @@ def from_axes(axes: Axes) -> Chart:
 
 
 def _label(drawn: Line2D) -> str:
-    return str(drawn.get_label())
+    return html(str(drawn.get_label()))
+
+
+def html(text: str) -> str:
+    """matplotlib's `$p_E$` as plotly understands it."""
+    return re.sub(r"\$p_(\w)\$", r"p<sub>\1</sub>", text)
 
 
 def _is_reference(axes: Axes, drawn: Line2D) -> bool:

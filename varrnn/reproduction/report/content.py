@@ -9,6 +9,7 @@ from typing import Any
 
 from varrnn.records.store import Records
 from varrnn.reporting.style import REFERENCE, VARIANTS
+from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
 from varrnn.reproduction.claims.report import summary
@@ -26,7 +27,6 @@ from varrnn.reproduction.figures import collect
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts
 from varrnn.reproduction.runs import commands
-from varrnn.reproduction.tables import Table
 
 FIGURES = tuple(f"figure{number}" for number in range(2, 16))
 SPEED_SIZES = ("small", "medium", "large", "sentiment")

@@ -1,0 +1,91 @@
+"""Panels of language models: validation perplexity against epochs, and test perplexity against MC samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+
+from varrnn.records.store import Group
+from varrnn.reporting.style import VARIANTS
+from varrnn.reproduction.figures import decorate, error_band, not_run_panel, reference
+from varrnn.reproduction.runs import Run, command
+
+ZOOM = 0.4  # of the epochs, the last ones, are repeated at a larger scale
+
+
+def ordered(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """Variants in the order of the style."""
+    return {model: runs[model] for model in sorted(runs, key=lambda model: VARIANTS[model].order)}
+
+
+def validation_panel(
+    axes: Axes,
+    groups: Mapping[str, Group],
+    runs: Mapping[str, Run],
+    column: str,
+    title: str,
+    paper: Mapping[str, float | None] | None = None,
+    baseline: tuple[float | None, str] = (None, ""),
+) -> None:
+    """Every variant that has a record, and its last epochs again in an inset.
+
+    `paper` gives a published value per variant: a dotted line of the variant's colour. `baseline` is one more value
+    with its name.
+    """
+    curves = {model: group.curve(column) for model, group in groups.items()}
+    curves = {model: curve for model, curve in curves.items() if len(curve.epochs)}
+    if not curves:
+        not_run_panel(axes, list(runs.values()))
+        decorate(axes, title)
+        return
+    published = {model: value for model, value in (paper or {}).items() if model in curves and value is not None}
+    lowest = min([*(curve.mean.min() for curve in curves.values()), *published.values()])
+    longest = max(curve.epochs[-1] for curve in curves.values())
+    zoom = axes.inset_axes((0.42, 0.42, 0.56, 0.56))
+    for panel in (axes, zoom):
+        for model, curve in curves.items():
+            style, label = VARIANTS[model], f"{VARIANTS[model].label} (n={curve.n})"
+            made_by = command(runs[model], groups[model].seeds())
+            panel.plot(curve.epochs, curve.mean, color=style.colour, linestyle=style.line, label=label, gid=made_by)
+            error_band(panel, curve, style.colour)
+    for model, value in published.items():
+        for panel in (axes, zoom):
+            panel.axhline(value, color=VARIANTS[model].colour, linestyle=":", lw=0.9, zorder=1)
+    if published:
+        axes.plot([], [], ":", color="0.4", lw=0.9, label="dotted: the paper's value of the same colour")
+    reference(axes, *baseline)
+    axes.set_ylim(0.93 * lowest, 3.2 * lowest)
+    start = (1 - ZOOM) * longest
+    late = [value for curve in curves.values() for value in curve.mean[curve.epochs >= start]]
+    zoom.set_xlim(start, longest)
+    zoom.set_ylim(0.985 * lowest, 1.01 * max([*late, *published.values()]))
+    zoom.tick_params(labelsize=6)
+    axes.indicate_inset_zoom(zoom, edgecolor="0.6", lw=0.6)
+    decorate(axes, title, ylabel="validation perplexity" + (", authors' way" if column.endswith("_authors") else ""))
+
+
+def mc_panel(
+    axes: Axes, groups: Mapping[str, Group], runs: Mapping[str, Run], paper: Mapping[str, float | None] | None = None
+) -> None:
+    """MC dropout of the variational models, their dropout approximation (dashed), and the paper's values (dotted)."""
+    variational = [model for model in runs if model.startswith("variational")]
+    for model in variational:
+        record = groups[model].records[0] if groups[model].records else None
+        curve = (record.content.get("mc_curve") or {}) if record else {}
+        if record and curve.get("samples"):
+            style = VARIANTS[model]
+            label = f"{style.label}, seed {record.seed}"
+            axes.plot(curve["samples"], curve["ppl"], "o-", ms=3, color=style.colour, label=f"{label}: MC")
+            plain, published = record.metric("test_ppl"), (paper or {}).get(model)
+            if plain is not None:
+                axes.axhline(plain, color=style.colour, linestyle="--", lw=0.9, label=f"{label}: approximation")
+            if published is not None:
+                axes.axhline(
+                    published, color=style.colour, linestyle=":", lw=0.9, label=f"{style.label}, MC, the paper"
+                )
+    if axes.lines:
+        axes.set_xscale("log")
+    else:
+        not_run_panel(axes, [runs[model] for model in variational])
+    decorate(axes, "MC dropout", xlabel="MC samples", ylabel="test perplexity")
