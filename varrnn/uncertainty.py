@@ -5,7 +5,7 @@ Everything is kept as running sums: samples are added (classes also many at once
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -76,7 +76,52 @@ class Classification:
 
 
 @dataclass
-class Regression:
+class _GaussianSamples:
+    """The running mean and variance of sampled outputs, and the likelihood of targets under them."""
+
+    samples: int = field(default=0, init=False)
+    average: Tensor | None = field(default=None, init=False)
+    squares: Tensor | None = field(default=None, init=False)  # squared distances from the mean, summed
+    log_sum: Tensor | None = field(default=None, init=False)  # log of the summed likelihoods of the targets
+
+    def _update(self, y: Tensor, precision: float | Tensor, targets: Tensor | None) -> None:
+        """Add one sample by Welford's update, which loses no digits when the spread is small beside the mean."""
+        if self.average is None or self.squares is None:
+            self.average, self.squares = torch.zeros_like(y), torch.zeros_like(y)
+        if y.shape != self.average.shape:
+            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.average.shape)}")
+        self.samples += 1
+        delta = y - self.average
+        self.average = self.average + delta / self.samples
+        self.squares = self.squares + delta * (y - self.average)
+        if targets is not None:
+            log_p = log_density(y, targets.double(), precision)
+            self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
+
+    @property
+    def mean(self) -> Tensor:
+        """The predictive mean, E[y]."""
+        return _given(self.average)
+
+    @property
+    def variance(self) -> Tensor:
+        """The predictive variance."""
+        raise NotImplementedError
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The ends of the central interval of N(mean, variance) that holds a target with probability ``level``."""
+        return central_interval(self.mean, self.variance, level)
+
+    @property
+    def log_likelihood(self) -> Tensor:
+        """log of the mean over samples of the Gaussian density of every target (Gal & Ghahramani, 2015, eq. 8)."""
+        if self.log_sum is None:
+            raise ValueError(f"the log-likelihood needs targets: {type(self).__name__}(..., targets=)")
+        return self.log_sum - math.log(self.samples)
+
+
+@dataclass
+class Regression(_GaussianSamples):
     """Samples of real outputs, with one noise variance for all of them.
 
     Args:
@@ -94,10 +139,6 @@ class Regression:
 
     precision: float
     targets: Tensor | None = None  # give them to get the log-likelihood
-    samples: int = 0
-    average: Tensor | None = None  # of the samples
-    squares: Tensor | None = None  # squared distances from the mean, summed
-    log_sum: Tensor | None = None  # log of the summed likelihoods of the targets
 
     def __post_init__(self) -> None:
         if not self.precision > 0:
@@ -105,25 +146,9 @@ class Regression:
 
     @torch.no_grad()
     def add(self, output: Tensor) -> "Regression":
-        """One sample; Welford's update, which loses no digits when the spread is small beside the mean."""
-        y = output.double()
-        if self.average is None or self.squares is None:
-            self.average, self.squares = torch.zeros_like(y), torch.zeros_like(y)
-        if y.shape != self.average.shape:
-            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.average.shape)}")
-        self.samples += 1
-        away = y - self.average
-        self.average = self.average + away / self.samples
-        self.squares = self.squares + away * (y - self.average)
-        if self.targets is not None:
-            log_p = log_density(y, self.targets.double(), self.precision)
-            self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
+        """One sample."""
+        self._update(output.double(), self.precision, self.targets)
         return self
-
-    @property
-    def mean(self) -> Tensor:
-        """The predictive mean, E[y]."""
-        return _given(self.average)
 
     @property
     def model_variance(self) -> Tensor:
@@ -135,20 +160,9 @@ class Regression:
         """The predictive variance, tau^-1 + E[y^2] - E[y]^2 (Gal & Ghahramani, 2015, section 4)."""
         return self.model_variance + 1 / self.precision
 
-    def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """The ends of the central interval of N(mean, variance) that holds a target with probability ``level``."""
-        return central_interval(self.mean, self.variance, level)
-
-    @property
-    def log_likelihood(self) -> Tensor:
-        """log of the mean over samples of N(target; y, tau^-1), for every target (Gal & Ghahramani, 2015, eq. 8)."""
-        if self.log_sum is None:
-            raise ValueError("the log-likelihood needs targets: Regression(precision, targets)")
-        return self.log_sum - math.log(self.samples)
-
 
 @dataclass
-class Heteroscedastic:
+class Heteroscedastic(_GaussianSamples):
     """Samples of (mean, log variance) from a model that predicts the noise of its data too (Kendall & Gal, 2017).
 
     Args:
@@ -163,11 +177,7 @@ class Heteroscedastic:
     """
 
     targets: Tensor | None = None
-    samples: int = 0
-    average: Tensor | None = None  # of the means
-    squares: Tensor | None = None  # squared distances of the means from their mean, summed
-    noise: Tensor | None = None  # the predicted variances, summed
-    log_sum: Tensor | None = None  # log of the summed likelihoods of the targets
+    noise: Tensor | None = field(default=None, init=False)  # the predicted variances, summed
 
     @torch.no_grad()
     def add(self, mean: Tensor, log_variance: Tensor) -> "Heteroscedastic":
@@ -175,24 +185,9 @@ class Heteroscedastic:
         if mean.shape != log_variance.shape:
             raise ValueError(f"a mean of shape {tuple(mean.shape)}, a log variance of {tuple(log_variance.shape)}")
         y, variance = mean.double(), log_variance.double().exp()
-        if self.average is None or self.squares is None or self.noise is None:
-            self.average, self.squares, self.noise = torch.zeros_like(y), torch.zeros_like(y), torch.zeros_like(y)
-        if y.shape != self.average.shape:
-            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.average.shape)}")
-        self.samples += 1
-        delta = y - self.average
-        self.average = self.average + delta / self.samples
-        self.squares = self.squares + delta * (y - self.average)
-        self.noise = self.noise + variance
-        if self.targets is not None:
-            log_p = log_density(y, self.targets.double(), 1 / variance)
-            self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
+        self._update(y, 1 / variance, self.targets)
+        self.noise = variance if self.noise is None else self.noise + variance
         return self
-
-    @property
-    def mean(self) -> Tensor:
-        """The predictive mean."""
-        return _given(self.average)
 
     @property
     def aleatoric(self) -> Tensor:
@@ -208,17 +203,6 @@ class Heteroscedastic:
     def variance(self) -> Tensor:
         """The predictive variance, the sum of the two (Kendall & Gal, 2017, equation 9)."""
         return self.aleatoric + self.epistemic
-
-    def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """The ends of the central interval of N(mean, variance) that holds a target with probability ``level``."""
-        return central_interval(self.mean, self.variance, level)
-
-    @property
-    def log_likelihood(self) -> Tensor:
-        """log of the mean over samples of N(target; mean, variance), for every target."""
-        if self.log_sum is None:
-            raise ValueError("the log-likelihood needs targets: Heteroscedastic(targets)")
-        return self.log_sum - math.log(self.samples)
 
 
 def central_interval(mean: Tensor, variance: Tensor, level: float) -> tuple[Tensor, Tensor]:
