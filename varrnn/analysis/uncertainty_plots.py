@@ -82,7 +82,7 @@ def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> st
     shades = "".join(
         f'<span style="background:{matplotlib.colors.to_hex(c)};color:{text_color(c)}">'
         f"{scale_max(values) * x:.2f}</span>"
-        for x in (0, 0.25, 0.5, 0.75, 1)
+        for x in (0.0, 0.25, 0.5, 0.75, 1.0)  # a colour map takes an int for the number of a colour
         for c in [COLOURS(x)]
     )
     return f"<h2>{MEASURES[measure]}, nats {shades}</h2>\n<p>{' '.join(spans)}</p>\n"
