@@ -201,7 +201,7 @@ def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys
     assert ended["metrics"]["best_epoch"] == 3
     (folder / CHECKPOINT).unlink()
     longer.optim.epochs = 4
-    with pytest.raises(UserError, match=r"checkpoint\.pt: is missing, so this run cannot go on"):
+    with pytest.raises(UserError, match=r"checkpoint\.pt: is missing, so this run cannot be extended"):
         training_run.run(longer, folder)
 
 
