@@ -152,6 +152,37 @@ def test_an_edited_summary_is_one_clear_line(finished, key, value):
         training_run.run(compose.load_config(folder, ["mc.samples=3"]), folder)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("done", -1),
+        ("done", 2.0),
+        ("position", 10**9),
+        ("pass_rows", "2"),
+        ("log_sums", torch.zeros(3)),
+        ("fresh", {"a": 1}),
+        ("curve", []),
+        ("curve", {1: "low"}),
+        ("partial_curve", {1: 0.5}),
+        ("state", torch.zeros(3)),
+        ("commits", torch.zeros(2, 2)),
+        ("commits", [5]),
+        ("seconds", None),
+        ("seconds", -1.0),
+    ],
+)
+def test_an_edited_file_of_samples_is_one_clear_line(finished, key, value):
+    folder, summary = finished
+    (folder / "summary.json").write_text(json.dumps(summary))
+    saved = torch.load(folder / "mc.pt")
+    torch.save(saved | {key: value}, folder / "mc.pt")
+    try:
+        with pytest.raises(UserError, match=r"mc\.pt: .*damaged.*remove it to sample again"):
+            training_run.run(compose.load_config(folder, ["mc.samples=5"]), folder)
+    finally:
+        torch.save(saved, folder / "mc.pt")
+
+
 def test_a_summary_of_another_seed_is_rejected(finished):
     folder, summary = finished
     (folder / "summary.json").write_text(json.dumps(summary | {"config": summary["config"] | {"seed": 2}}))

@@ -152,10 +152,39 @@ class MCPerplexity:
         if not same_device or (self.position and self.done + self.pass_rows > samples):
             self.restart_pass()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        for name in STATE:
-            setattr(self, name, to_device(state[SAVED_AS.get(name, name)], self.text.device))
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Raises ValueError where a file was damaged or edited."""
+        values = {name: to_device(saved[SAVED_AS.get(name, name)], self.text.device) for name in STATE}
+        for name in ("done", "position", "pass_rows"):
+            if type(values[name]) is not int or values[name] < 0:
+                raise ValueError(name)
+        if values["position"] >= len(self.text) - 1 or (values["position"] and not values["pass_rows"]):
+            raise ValueError("position")
+        for name in ("log_sums", "pass_log_sums"):
+            check_tensor(name, values[name], self.log_sums.shape, torch.float64)
+        for name in ("curve", "partial_curve"):
+            if not isinstance(values[name], dict) or not all(type(samples) is int for samples in values[name]):
+                raise ValueError(name)
+        if not all(isinstance(value, float) for value in values["curve"].values()):
+            raise ValueError("curve")
+        for value in values["partial_curve"].values():
+            check_tensor("partial_curve", value, (), torch.float64)
+        state, layers = values["state"], self.model.layers
+        parts = state if isinstance(state, tuple) else () if state is None else (state,)
+        if len(parts) != (layers.cell.states if values["position"] else 0):
+            raise ValueError("state")
+        for part in parts:
+            check_tensor("state", part, (layers.num_layers, values["pass_rows"], layers.hidden_size), None)
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+def check_tensor(name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype | None) -> None:
+    """Raise ValueError for anything but a tensor of this shape and dtype (None: any floating point)."""
+    if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
+        raise ValueError(name)
+    if dtype is not None and value.dtype != dtype:
+        raise ValueError(name)
 
 
 def choose_batch(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:

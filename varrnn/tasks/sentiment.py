@@ -333,10 +333,15 @@ class RatingSampler:
         sampler = self.sampler
         if state["samples"] != samples or not same_device:
             return
-        if state["predictions"].shape != sampler.predictions.shape:
-            raise ValueError("predictions of other data")
-        sampler.predictions.copy_(state["predictions"])
-        sampler.done, sampler.segments = state["done"], state["segments"]
+        done, segments, predictions = state["done"], state["segments"], state["predictions"]
+        if type(done) is not int or not (done == samples or (0 <= done < samples and done % sampler.height == 0)):
+            raise ValueError("done")
+        if type(segments) is not int or segments % sampler.width or not 0 <= segments < len(sampler.x):
+            raise ValueError("segments")
+        if not isinstance(predictions, Tensor) or predictions.shape != sampler.predictions.shape:
+            raise ValueError("predictions")
+        sampler.predictions.copy_(predictions)
+        sampler.done, sampler.segments = done, segments
 
 
 def load(config: schema.RunConfig, device: torch.device) -> SentimentTask:

@@ -108,11 +108,11 @@ def check_identity(file: Path, saved: Any, asked: dict[str, Any]) -> None:
     """
     with checkpoint_errors(file):
         found = dict(saved.get("identity", {}))
-    lines = [
-        f"  {key}: {found[key]} there, {asked[key]} asked for"
-        for key in sorted(found.keys() & asked.keys())
-        if found[key] != asked[key]
-    ]
+        lines = [
+            f"  {key}: {found[key]} there, {asked[key]} asked for"
+            for key in sorted(found.keys() & asked.keys())
+            if found[key] != asked[key]
+        ]
     if lines:
         raise UserError(
             "\n".join([f"{file}: belongs to another run:", *lines, "put this run's own file back, or", AGAIN])

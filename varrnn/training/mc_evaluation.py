@@ -62,8 +62,13 @@ def resume(
     with checkpoint.checkpoint_errors(file):
         if saved["described"] != described:
             return [], 0.0
+        commits, seconds = saved["commits"], saved["seconds"]
+        if not isinstance(commits, list) or not all(isinstance(commit, str) for commit in commits):
+            raise ValueError("commits")
+        if type(seconds) not in (int, float) or not seconds >= 0:
+            raise ValueError("seconds")
         sampler.resume(saved, samples, saved["device"] == device.type)
-        return list(saved["commits"]), saved["seconds"]
+        return commits, seconds
 
 
 def report(sampler: Sampler, monitor: RunMonitor) -> None:
