@@ -22,7 +22,8 @@ def main() -> None:
     options = parser.parse_args()
     allocator.retain_heap()
     asked = compose.load_config(options.run_dir, options.overrides)
-    run_summary.finished(options.run_dir)
+    summary = run_summary.finished(options.run_dir)
+    asked.optim.epochs = summary["config"]["optim"]["epochs"]  # what was trained, whatever was asked for since
     if not asked.model.drops and asked.mc.samples:
         print("without dropout every MC sample is the same: there is nothing to average")
     training_run.run(asked, options.run_dir)

@@ -5,8 +5,11 @@ is at hand, the exported model is evaluated on the test text and has to repeat t
 """
 
 import argparse
+import shutil
+import tempfile
 from pathlib import Path
 
+from varrnn import fileio
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.tasks.language_model import CORPORA
@@ -28,11 +31,16 @@ def main() -> None:
     name = options.name or f"{config.task.name}_{config.size.name}_{config.model.name}"
     if Path(name).name != name:
         raise UserError(f"--name {name}: a name of one folder, without slashes")
-    size = export_run(options.run, options.out / name)
-    print(f"wrote {options.out / name} ({size / 1e6:.1f} MB)")
-    exported = open_run(options.out / name)
-    if exported.is_language_model:
-        compare(exported, open_run(options.run))
+    out = fileio.folder(options.out) / name
+    with tempfile.TemporaryDirectory(dir=options.out, prefix=f".{name}-") as scratch:
+        size = export_run(options.run, Path(scratch) / name)
+        exported = open_run(Path(scratch) / name)
+        if exported.is_language_model:
+            compare(exported, open_run(options.run))
+        with fileio.writing(out):
+            shutil.rmtree(out, ignore_errors=True)
+            (Path(scratch) / name).replace(out)
+    print(f"wrote {out} ({size / 1e6:.1f} MB)")
 
 
 def compare(exported: TrainedRun, run: TrainedRun) -> None:

@@ -81,7 +81,7 @@ class VariationalCellBase(VariationalRNNBase):
         if any(tuple(h.shape) != shape for h in given):
             shapes = [tuple(h.shape) for h in given]
             raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {shape}")
-        state = tuple(h.view(1, batch_size, -1) for h in given)
+        state = tuple(h.unsqueeze(0) if batched else h[None, None] for h in given)
         return state if self.cell.states > 1 else state[0]
 
     def _names(self, index: int) -> list[str]:

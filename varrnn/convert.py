@@ -1,7 +1,8 @@
 """torch's recurrent layers into this package's and back, in any model; the parameters stay the same objects."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,10 @@ CELLS = {nn.LSTMCell: VariationalLSTMCell, nn.GRUCell: VariationalGRUCell, nn.RN
 TORCH: dict[type, Any] = {ours: theirs for theirs, ours in {**LAYERS, **CELLS}.items()}
 SIZES = ("num_embeddings", "embedding_dim")
 EMBEDDING_OPTIONS = (*SIZES, "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+HOOKS = (
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks"),
+)
 
 
 def from_torch(
@@ -27,7 +31,8 @@ def from_torch(
 ) -> nn.Module:
     """A copy of a model with this package's layers in place of every nn.LSTM, nn.GRU, nn.RNN and their cells.
 
-    The copy shares its parameters with the model, which stays as it is: an optimizer of one holds those of the other.
+    The copy shares its parameters with the model, which keeps its layers: an optimizer of one holds the parameters of
+    the other, and ``.to()``, ``.half()`` or ``.double()`` on one change both. Buffers (BatchNorm's) are copied.
     torch's dropout between layers is replaced by ``dropout``. Cells need ``hold_masks`` around the loop that calls
     them. In eval() the copy computes what the model computes.
 
@@ -43,8 +48,11 @@ def from_torch(
         >>> type(converted["rnn"]).__name__, converted["rnn"].weight_ih_l0 is model["rnn"].weight_ih_l0
         ('VariationalLSTM', True)
     """
-    rates = DropoutRates.from_mapping(dropout) if not isinstance(dropout, float | int | DropoutRates) else dropout
-    layer_rates = rates.for_layers() if isinstance(rates, DropoutRates) and embeddings else rates
+    rates = DropoutRates.from_mapping(dropout) if isinstance(dropout, Mapping) else dropout
+    if embeddings and not isinstance(rates, DropoutRates):
+        raise ValueError(f"from_torch: embeddings=True needs a rate p_E, and dropout={dropout!r} has none; give "
+                         "DropoutRates(p_E=..., p_W=..., p_U=...)")  # fmt: skip
+    layer_rates = replace(rates, p_E=0.0) if isinstance(rates, DropoutRates) and embeddings else rates
     _refuse_subclasses(module, embeddings)
     found = [m for m in module.modules() if type(m) in LAYERS or type(m) in CELLS]
     if not found and not (embeddings and any(type(m) is nn.Embedding for m in module.modules())):
@@ -144,8 +152,8 @@ def _options(old: nn.Embedding) -> dict[str, Any]:
 
 
 def _replace(module: nn.Module, convert: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
-    """A copy of the model that shares parameters and buffers, with converted modules; one that occurs twice, once."""
-    memo: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    """A copy of the model that shares its parameters, with converted modules; one that occurs twice, once."""
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in module.parameters()}
     for name, old in module.named_modules():
         new = convert(name or type(old).__name__, old)
         if new is not None:
@@ -162,7 +170,7 @@ def _adopt(name: str, new: nn.Module, old: nn.Module) -> nn.Module:
     for key, parameter in found.items():
         setattr(new, key, parameter)
     for hooks in HOOKS:
-        setattr(new, hooks, getattr(old, hooks))
+        setattr(new, hooks, getattr(old, hooks).copy())
     return new.train(old.training)
 
 

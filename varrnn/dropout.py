@@ -43,7 +43,7 @@ class DropoutRates:
         per_step: True draws a new mask at every time step (Zaremba et al.), False one per sequence.
         per_gate: True draws a mask for every gate ("untied"), False one for all of them ("tied").
         per_batch: True draws one mask for all sequences of a batch (as DropConnect on U does in AWD-LSTM), False one
-            for each: torch's own layers (cuDNN) can then run recurrent dropout. It concerns the layers and p_y.
+            for each: torch's own layers (cuDNN) can then run recurrent dropout. It concerns the recurrent layers.
 
     Example:
         >>> DropoutRates.variational(p_W=0.3, p_U=0.2, tied=False)
@@ -76,12 +76,19 @@ class DropoutRates:
 
     @classmethod
     def naive(cls, p: float) -> "DropoutRates":
-        """Zaremba et al.: inputs and outputs, sampled anew every time step (equation tied-weights-naive-dropout)."""
+        """Zaremba et al.: inputs and outputs, sampled anew every time step (equation tied-weights-naive-dropout).
+
+        A recurrent layer drops its inputs; the outputs of the last layer (p_y) are dropped by the model.
+        """
         return cls(p_W=p, p_y=p, per_step=True)._with_implied("p_y")
 
     @classmethod
     def moon(cls, p: float, p_E: float = 0.0) -> "DropoutRates":
-        """Moon et al.: the internal cell is masked (equation tied-weights-rnn-dropout), inputs and outputs too."""
+        """Moon et al.: the internal cell is masked (equation tied-weights-rnn-dropout), inputs and outputs too.
+
+        A recurrent layer drops its inputs and memory; p_y needs a ``SequenceDropout`` after the last layer, and p_E a
+        ``WordEmbedding``.
+        """
         return cls(p_E=p_E, p_W=p, p_c=p, p_y=p)._with_implied("p_y")
 
     @classmethod
@@ -468,10 +475,10 @@ def find_block(module: MaskedModule) -> _Block | None:
     Inside a backward pass, which calls a layer again under ``torch.utils.checkpoint``, the thread may be autograd's.
     """
     thread = threading.get_ident()
-    mine = [
-        block for block in _blocks if module in block.modules and (block.thread == thread or current_backward() >= 0)
-    ]
-    return mine[-1] if mine else None
+    for block in reversed(tuple(_blocks)):  # a copy: other threads may open and close blocks
+        if module in block.modules and (block.thread == thread or current_backward() >= 0):
+            return block
+    return None
 
 
 def is_held(module: MaskedModule) -> bool:

@@ -49,6 +49,7 @@ class Prediction:
 
     def __init__(self, passes: "ForwardPasses", samples: int, chunk: int | None) -> None:
         self._passes, self.samples, self.chunk = passes, samples, chunk
+        self._single_from: int | None = None  # the first sample that could not be computed in a chunk
         self._chooses = chunk is None
         self._moments: tuple[Tensor, Tensor] | None = None
 
@@ -65,13 +66,16 @@ class Prediction:
             self.chunk = self._passes.choose_chunk(self.samples)
         start = 1
         while start < self.samples:
-            count = min(self.chunk, self.samples - start)
+            whole = self._single_from is None or start < self._single_from
+            count = min(self.chunk if whole else 1, self.samples - start)
             try:
                 parts = sample_batching.split_samples(self._passes.sample(start, count), count, shape)
             except Exception:  # rows that mix, masks that all samples would share, no memory: one sample always works
                 if count == 1 or not self._chooses:
                     raise
-                self.chunk = 1
+                if start == 1:
+                    self.chunk = 1
+                self._single_from = start  # the next iteration changes at the same sample
                 continue
             start += count
             yield from parts
@@ -250,6 +254,11 @@ def mc_predict(
     if isinstance(inputs, Iterator | DataLoader | Dataset):
         raise TypeError(
             f"mc_predict takes the inputs of one call, not a {type(inputs).__name__}: loop over its batches"
+        )
+    if log_variance and apply is None and isinstance(model, VariationalRNNBase):
+        raise TypeError(
+            f"log_variance=True takes (mean, log variance), and {type(model).__name__} returns (output, state); give "
+            "apply= to make them from it"
         )
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     others = [module for module in find_others(model, also or ()) if is_stochastic(module)]

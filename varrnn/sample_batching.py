@@ -14,7 +14,7 @@ from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalRNNBase
 from varrnn.sequence_dropout import SequenceDropout
 from varrnn.sequence_input import Sequences
-from varrnn.torch_modes import autocast_on
+from varrnn.torch_modes import autocast_on, uncompiled
 
 TF32_TOLERANCE = 1e-2  # what products in TF32 or bf16 lose at most; rows that were mixed up differ by much more
 PASSED_THROUGH = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)  # have no batch axis
@@ -22,22 +22,25 @@ PASSED_THROUGH = (bool, int, float, complex, str, bytes, type(None), torch.dtype
 
 @contextmanager
 def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[list[int]]:
-    """How many sequences the recurrent layers among these are called with, one number per call.
+    """How many sequences these modules are called with, one number per call.
 
     Masks that the model passes to a layer need a row for every sequence, or all samples of the pass would share them.
     """
     sizes: list[int] = []
 
-    def hook(layer: VariationalRNNBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = args[0] if args else kwargs["input"]
-        if isinstance(layer, VariationalCellBase):
+    @uncompiled
+    def hook(layer: MaskedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else next(iter(kwargs.values()))
+        if isinstance(layer, WordEmbedding):  # words (T,) are one sequence
+            sizes.append(x.shape[0 if layer.batch_first else 1] if x.dim() > 1 else 1)
+        elif isinstance(layer, VariationalCellBase):
             sizes.append(x.shape[0] if x.dim() == 2 else 1)
         elif isinstance(x, PackedSequence):
             sizes.append(int(x.batch_sizes[0]))
-        else:
+        elif isinstance(layer, VariationalRNNBase):
             sizes.append(Sequences.read(x, layer.batch_first, layer.input_size, type(layer).__name__).batch_size)
 
-    layers = [module for module in modules if isinstance(module, VariationalRNNBase)]
+    layers = [module for module in modules if isinstance(module, VariationalRNNBase | WordEmbedding)]
     hooks = [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
     if samples > 1:
         hooks += [module.register_forward_pre_hook(reject_broadcast_masks, with_kwargs=True) for module in modules]
@@ -76,6 +79,7 @@ def record_bytes(model: nn.Module) -> Iterator[list[int]]:
     """The sizes of what the modules of a model return: about the memory that one pass takes."""
     sizes: list[int] = []
 
+    @uncompiled
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         copies = 1 + module.cell.gates if isinstance(module, VariationalRNNBase) else 1  # gates beside the states
         sizes.append(copies * sum(tensor.nbytes for tensor in tensors_in(output)))

@@ -351,6 +351,42 @@ def test_aleatoric_and_epistemic_variance(chunk):
         got.quantiles(0.5)
     with pytest.raises(TypeError, match=r"takes \(mean, log variance\)"):
         list(mc_predict(model.rnn, x, samples=3, log_variance=True))
+    gru = VariationalGRU(4, 6, dropout=DropoutRates.variational(p_W=0.5))
+    with pytest.raises(TypeError, match=r"takes \(mean, log variance\).*VariationalGRU"):
+        mc_predict(gru, torch.randn(1, 3, 4), samples=3, log_variance=True)  # whose state has the shape of its output
+
+
+def test_a_chunk_that_fails_later_changes_no_sample_of_the_next_iteration():
+    """E.g. memory that another program takes in the middle."""
+    model, calls = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5)), []
+
+    def fail(module, args):
+        calls.append(1)
+        if len(calls) == 4:
+            raise RuntimeError("out of memory")
+
+    model.register_forward_pre_hook(fail)
+    prediction = mc_predict(model, torch.randn(5, 2, 3), samples=30, chunk=None)
+    prediction.chunk = 5
+    first = prediction.stack()
+    assert len(calls) > 7 and torch.equal(prediction.stack(), first)
+
+
+def test_unbatched_words_are_not_chunked():
+    model = nn.Sequential(WordEmbedding(20, 4, p_E=0.5), nn.Linear(4, 2))
+    prediction = mc_predict(model, torch.arange(6), samples=11)
+    assert len(prediction.stack().unique(dim=0)) == 11 and prediction.chunk == 1
+
+
+@pytest.mark.slow
+def test_a_compiled_model_with_an_embedding():
+    model = nn.Sequential(WordEmbedding(20, 4, p_E=0.5), VariationalLSTM(4, 3, dropout=0.5))
+    compiled = torch.compile(model, backend="eager")
+    assert mc_predict(compiled, torch.randint(0, 20, (5, 2)), samples=6).mean.shape == (5, 2, 3)
+        5,
+        2,
+        3,
+    )
 
 
 class Flat(nn.Module):

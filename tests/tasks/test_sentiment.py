@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from varrnn import rng
+from varrnn import hold_masks, mc_predict, rng
 from varrnn.config import compose as compose_config
 from varrnn.data import synthetic
 from varrnn.data.reviews import segments
@@ -143,6 +143,26 @@ def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
     assert other.words_done() == 0, "another device draws other masks"
 
 
+@pytest.mark.parametrize("overrides", [(), ("task.scaling=inverted",), ("protocol=authors_code",)])
+def test_the_library_samples_the_same_model(tmp_path: Path, overrides: tuple[str, ...]):
+    """`mc_predict` and a plain call in train() mask as the task does, whatever the scaling of masks is."""
+    task, model = make(tmp_path, "model.p_E=0.4", "model.p_U=0.4", "model.p_W=0.4", "model.p_y=0.4", *overrides)
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -0.4, 0.4)
+    x = task.x[:6]
+    own = mc_predictions(model.eval(), x, 600, (1,))
+    library = mc_predict(model, x.t(), samples=600, apply=lambda out: out[:, 0], seed=1)
+    trained = torch.stack([model.train()(x.t())[0][:, 0].detach() for _ in range(600)])
+    error = own.std(0) / 600**0.5
+    for found in (library.mean, trained.mean(0)):
+        assert ((found - own.mean(0)).abs() < 5 * error).all()
+    for found in (library.std, trained.std(0)):
+        assert (found / own.std(0) - 1).abs().max() < 0.25
+    with hold_masks(model):
+        first, second = model(x.t())[0], model(x.t())[0]
+    assert torch.equal(first, second) and not torch.equal(first, model(x.t())[0])
+
+
 def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     made = compose(tmp_path, *overrides)
     return training_run.run(made), compose_config.run_dir(made)
@@ -249,6 +269,7 @@ def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_lo
     task = sentiment.load(made, CPU)
     with RunMonitor(interrupts, False, 60.0, "") as monitor:
         trainer = training_loop.Trainer(task, task.model(made), made, folder, monitor, CPU)
+        trainer.restore()
         trainer.fit("commit")
     return trainer
 

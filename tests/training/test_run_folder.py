@@ -1,6 +1,8 @@
 """What lies in a run's folder: damaged or missing files, a run that is continued, mistakes that cost nothing."""
 
+import fcntl
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -191,3 +193,35 @@ def test_a_missing_gpu_is_said_in_one_line(tiny):
         pytest.skip("this machine has a GPU")
     with pytest.raises(UserError, match="device=cuda: this machine has no CUDA GPU"):
         training_run.run(compose.compose([*tiny, "device=cuda"]))
+
+
+def test_the_vocabulary_is_that_of_the_data_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = make_run("mc.samples=0")
+    for name in ("checkpoint.pt", "best.pt", "summary.json"):
+        (folder / name).unlink()
+    words = json.loads((folder / "vocabulary.json").read_text())["words"]
+    (folder / "vocabulary.json").write_text(json.dumps({"words": ["other"]}))
+    training_run.run(compose.load_config(folder), folder)
+    assert json.loads((folder / "vocabulary.json").read_text())["words"] == words
+
+
+def test_a_damaged_checkpoint_costs_no_finished_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = make_run("mc.samples=0")
+    before = (folder / "summary.json").read_bytes()
+    (folder / "checkpoint.pt").write_bytes(b"")
+    longer = compose.load_config(folder)
+    longer.optim.epochs += 1
+    with pytest.raises(UserError, match=r"checkpoint\.pt"):
+        training_run.run(longer, folder)
+    assert (folder / "summary.json").read_bytes() == before
+    assert compose.load_config(folder).optim.epochs == longer.optim.epochs - 1
+
+
+def test_a_command_that_looks_at_the_lock_stops_no_start(tmp_path):
+    with (tmp_path / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        threading.Timer(0.15, lambda: fcntl.flock(handle, fcntl.LOCK_UN)).start()
+        with checkpoint.lock_run_dir(tmp_path):
+            pass

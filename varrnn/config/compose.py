@@ -207,11 +207,14 @@ def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
         made.task = OmegaConf.structured(task_class(saved))
         if saved.task.get("headline") in schema.EARLIER_HEADLINE:
             saved.task.headline = "exact"
-        asked = OmegaConf.merge(made, saved)
+        merged = OmegaConf.merge(made, saved)
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"{file}: not the config of a run ({first}); remove it, or choose run_dir=") from error
-    config = OmegaConf.to_object(OmegaConf.merge(asked, OmegaConf.from_dotlist(list(overrides))))
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(merged, OmegaConf.from_dotlist(list(overrides))))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{' '.join(overrides)}: {str(error).strip().splitlines()[0]}") from error
     assert isinstance(config, RunConfig)
     check(config)
     return config

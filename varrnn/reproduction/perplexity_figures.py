@@ -71,7 +71,8 @@ def mc_panel(
     """MC dropout of the variational models, their dropout approximation (dashed), and the paper's values (dotted)."""
     variational = [model for model in runs if model.startswith("variational")]
     for model in variational:
-        record = groups[model].records[0] if groups[model].records else None
+        sampled = groups[model].with_mc().records
+        record = sampled[0] if sampled else None
         curve = (record.content.get("mc_curve") or {}) if record else {}
         if record and curve.get("samples"):
             style = VARIANTS[model]

@@ -35,7 +35,7 @@ class Options:
     never: int | None = None  # an id that is never drawn: <unk> tells the reader nothing
 
     def __post_init__(self) -> None:
-        for name, least in (("words", 1), ("samples", 1), ("top_k", 0)):
+        for name, least in (("words", 1), ("samples", 1), ("top_k", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"{name}={getattr(self, name)}: must be at least {least}")
         if not self.temperature > 0:

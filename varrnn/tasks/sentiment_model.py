@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from varrnn.config import schema
-from varrnn.dropout import DropoutRates, Masks
+from varrnn.dropout import DropoutRates, Masks, is_held, like
 from varrnn.layers import VariationalRNNBase
 from varrnn.tasks.base import build_dropout
 from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks, repeat_rows
@@ -34,6 +34,23 @@ class SentimentModel(SequenceModel):
     ) -> None:
         super().__init__(num_words, units, layers, 1, dropout, cell, word_tokens, last_only=True, **layer_options)
         self.shared_words, self.retain = shared_words, retain
+
+    def features(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
+        """The last state, with masks scaled as the model was trained, also under ``mc_dropout`` and ``hold_masks``."""
+        if masks is None and self.masks_on:
+            masks = self._held_masks(words) if is_held(self) else self.sample_masks(words)
+        return super().features(words, state, masks)
+
+    def _held_masks(self, words: Tensor) -> ModelMasks:
+        """The masks of a ``hold_masks`` block. What is drawn per step or per token is drawn anew at every call."""
+        if self.dropout.per_step:
+            return self.sample_masks(words)
+        batch = words.shape[1]
+        key = (batch, *like(self.output.weight).values())
+        masks = self.draw_or_held(key, self.sample_document_masks, batch, True)
+        if self.embedding.per_token and self.dropout.p_E:
+            masks = masks._replace(words=self.sample_word_mask(words))
+        return self._scale(masks)
 
     def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
         """One draw for each column of words (T, B)."""

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import pickle
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from varrnn.errors import UserError
 from varrnn.training.device import is_device_error
 
 FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
+LOCK_ATTEMPTS, LOCK_SECONDS = 5, 0.1
 AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
 
 
@@ -82,10 +84,15 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise fileio.unwritable(folder, error, OTHER_FOLDER) from error
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{folder}: another process is running here; wait for it, or choose run_dir=") from error
+        for attempt in range(LOCK_ATTEMPTS):  # a command that lists runs holds the lock for a moment
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if attempt == LOCK_ATTEMPTS - 1:
+                    message = f"{folder}: another process is running here; wait for it, or choose run_dir="
+                    raise UserError(message) from error
+                time.sleep(LOCK_SECONDS)
         yield
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from varrnn import fileio
 from varrnn.config.schema import RunConfig, flatten
 
 CLOSE_SECONDS = 20.0  # how long the end of a run waits for the last points
@@ -160,8 +161,8 @@ class TensorBoard(Logger):
         final = {f"final/{name}": value for name, value in metrics.items()}
         for summary in hparams(chosen, final):
             self.writer.file_writer.add_summary(summary)
-        for name, value in final.items():
-            self.writer.add_scalar(name, value, self.step)
+        for name, value in final.items():  # one step later, so that `resume` purges them when they are replaced
+            self.writer.add_scalar(name, value, self.step + 1)
 
     def close(self) -> None:
         for writer in (self.writer, self.mc_writer):
@@ -213,8 +214,8 @@ class Wandb(Logger):
 
 def run_id(file: Path) -> str:
     """Made once per run folder."""
-    if not file.is_file():
-        file.write_text(f"{uuid.uuid4().hex[:16]}\n", encoding="utf-8")
+    if not file.is_file() or not file.read_text(encoding="utf-8").strip():
+        fileio.write_text(file, f"{uuid.uuid4().hex[:16]}\n")
     return file.read_text(encoding="utf-8").strip()
 
 

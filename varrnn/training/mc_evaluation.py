@@ -48,7 +48,7 @@ def evaluate(task: Task, model: SequenceModel, config: RunConfig, folder: Path, 
             spent = seconds + monitor.seconds() - started
             origin = {"described": described, "device": device.type, "seconds": spent, "commits": commits}
             checkpoint.save({**sampler.state_dict(), **origin}, file)
-        monitor.stop_if_requested()
+            monitor.stop_if_requested()
     return MCEvaluation(sampler, commits, seconds + monitor.seconds() - started)
 
 

@@ -117,8 +117,12 @@ class Adam:
         return self.adam.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Restore what `state_dict` returned. Raises ValueError where a moment does not fit its parameter."""
         self.adam.load_state_dict(state)
+        for parameter in self.parameters:
+            for name, value in self.adam.state[parameter].items():
+                if not isinstance(value, Tensor) or value.shape != (() if name == "step" else parameter.shape):
+                    raise ValueError(f"{name} of a parameter of shape {tuple(parameter.shape)}")
 
 
 def one_gate(model: nn.Module, weight_decay: float) -> list[Penalty]:

@@ -82,12 +82,12 @@ class RunMonitor:
             self.bar.set_postfix_str(text, refresh=False)
 
     def log(self, text: str) -> None:
-        """A line that stays. A terminal that was closed takes no run along: its numbers are in log.csv as well."""
+        """A line that stays. A terminal or pipe that was closed ends no run: its numbers are in log.csv as well."""
         try:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in (errno.EIO, errno.EPIPE):
                 raise
 
     def seconds(self) -> float:

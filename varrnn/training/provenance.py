@@ -37,7 +37,7 @@ def commit() -> tuple[str | None, bool]:
         this = str(Path(__file__).resolve().relative_to(PROJECT_ROOT))
         git("ls-files", "--error-unmatch", this)  # not installed into a folder of another repository
         return git("rev-parse", "HEAD"), bool(
-            git("status", "--porcelain", "--untracked-files=no", "--", *TRACKED_PATHS)
+            git("status", "--porcelain", "--untracked-files=normal", "--", *TRACKED_PATHS)
         )
     except (OSError, subprocess.CalledProcessError):
         return None, False

@@ -1,5 +1,6 @@
 """What earlier starts of a run have left in its folder, and what of the run is still to be done."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,13 @@ def mc_up_to_date(summary: dict[str, Any], config: RunConfig) -> bool:
         return False
     # more samples than asked for are better evidence, and may have cost hours
     return done == asked or (done["samples"] > asked["samples"] and "mc_curve" in summary)
+
+
+def comparable_metrics(summary: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+    """The metrics, without those of `mc_samples` samples that were drawn with the other setting of word dropout."""
+    if summary.get("mc", {}).get("word_dropout") == config.mc.word_dropout:
+        return summary["metrics"]
+    return {name: value for name, value in summary["metrics"].items() if not re.search(r"_mc\d+$", name)}
 
 
 def check_task(task: Task, config: RunConfig, folder: Path, summary: dict[str, Any] | None) -> None:

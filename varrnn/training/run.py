@@ -49,15 +49,17 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
             resume.check_task(task, config, folder, work.summary)
             save_vocabulary(task, folder)
             model = task.model(config)
-            compose.save(config, folder / resume.CONFIG)
-            summary = train(task, model, work, folder, monitor, device) if work.train else work.summary
-            assert summary is not None
+            if work.summary is not None and not work.train:
+                summary = work.summary
+                monitor.logger.resume(len(summary["history"]["epoch"]) * task.updates_per_epoch)
+            else:
+                summary = train(task, model, work, folder, monitor, device)
             if not resume.mc_up_to_date(summary, config):
                 summary = add_mc(summary, task, model, config, folder, monitor)
             monitor.logger.finish(run_summary.numbers(summary))
             if describe:
-                print(run_summary.describe(summary, config))
-                print("\n".join(run_summary.next_steps(summary, task.example_command, config, folder)))
+                monitor.log(run_summary.describe(summary, config))
+                monitor.log("\n".join(run_summary.next_steps(summary, task.example_command, config, folder)))
             monitor.stop_if_requested()
     return summary
 
@@ -72,9 +74,6 @@ def train(
 ) -> dict[str, Any]:
     """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
     config, code = work.config, provenance.code_version()
-    if work.extends and work.summary is not None:
-        monitor.log("continuing: the result with fewer epochs is replaced (another run_dir= would keep it)")
-        resume.mark_extended(folder, work.summary)
     monitor.log(f"run: {folder}")
     if code.endswith("+dirty"):
         where = ", ".join(provenance.TRACKED_PATHS)
@@ -82,6 +81,11 @@ def train(
             f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be"
         )
     trainer = Trainer(task, model, config, folder, monitor, device)
+    trainer.restore()
+    if work.extends and work.summary is not None:  # only now: a damaged checkpoint costs no finished result
+        monitor.log("continuing: the result with fewer epochs is replaced (another run_dir= would keep it)")
+        resume.mark_extended(folder, work.summary)
+    compose.save(config, folder / resume.CONFIG)
     summary = {"status": FINISHED, **run_summary.run_identity(config, task.name, task.sha256)}
     try:
         progress = trainer.fit(code)
@@ -105,12 +109,14 @@ def add_mc(
     summary: dict[str, Any], task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor
 ) -> dict[str, Any]:
     """Evaluate the reported parameters by MC dropout and add the numbers to the summary."""
+    compose.save(config, folder / resume.CONFIG)
     evaluation.load_reported_weights(model, config, folder)
     model.eval()
     monitor.log(f"MC dropout with {config.mc.samples} sample{'s' if config.mc.samples > 1 else ''}")
     sampler, commits, seconds = mc_evaluation.evaluate(task, model, config, folder, monitor)
     summary = summary | sampler.curves() | provenance.commit_record([*summary["commits"], *commits])
-    summary["metrics"] = summary["metrics"] | sampler.metrics()
+    earlier = resume.comparable_metrics(summary, config)
+    summary["metrics"] = earlier | sampler.metrics()
     summary["mc"] = {"samples": sampler.done, "word_dropout": config.mc.word_dropout}
     summary["duration"] |= {"mc_seconds": seconds}
     run_summary.write(folder, summary)

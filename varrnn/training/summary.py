@@ -161,6 +161,6 @@ def next_steps(summary: dict[str, Any], example: str, config: RunConfig, folder:
     """What a user may do with a finished run: look at it, and publish it where it can be published."""
     where = shlex.quote(str(folder))
     steps = [f"look at it with: {example.format(folder=where)}"]
-    if not config.task.own_files and not summary["dirty"]:
+    if not config.task.own_files and not summary["dirty"] and "unknown" not in summary["commits"]:
         steps.append(f"publish it with: python scripts/publish.py {where}")
     return steps

@@ -82,6 +82,8 @@ class TrainedRun:
         By the dropout approximation, or by MC dropout with `samples` passes.
         """
         ids = self.encode(text, least=2)
+        if samples < 0:
+            raise UserError(f"samples={samples}: must be at least 0")
         if not samples:
             return perplexity(self.model, ids.unsqueeze(1), TEST_STEPS)
         self.require_dropout("samples")

@@ -91,7 +91,8 @@ def progress_problem(saved: Any, updates: int, state_shape: tuple[int, ...]) -> 
         if epoch > 1 and not filled[name]:
             return f"progress.{name} is 0 in epoch {epoch}"
     state, looked_at = filled["state"], filled["looked_at"]
-    if (update > 0) != isinstance(looked_at, Tensor) or (update and looked_at.shape != (updates, 2)):
+    fits = isinstance(looked_at, Tensor) and looked_at.shape == (updates, 2) if update else looked_at is None
+    if not fits:
         return f"progress.looked_at does not fit update {update} of {updates}"
     parts = state if isinstance(state, tuple) else () if state is None else (state,)
     if any(not isinstance(part, Tensor) or part.shape != state_shape or not part.is_floating_point() for part in parts):
@@ -118,8 +119,10 @@ class Trainer:
         self.warned = False
 
     def fit(self, code: str) -> Progress:
-        """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
-        self.restore()
+        """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running.
+
+        `restore` comes first where an earlier start may have left a checkpoint.
+        """
         progress, here = self.progress, provenance.environment(self.device)
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]

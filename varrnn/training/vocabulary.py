@@ -17,8 +17,9 @@ VOCABULARY = "vocabulary.json"
 
 def save_vocabulary(task: Task, folder: Path) -> None:
     """So that a trained model reads new texts without its corpus."""
-    if not (folder / VOCABULARY).is_file():
-        checkpoint.write_text(folder / VOCABULARY, json.dumps(task.vocabulary(), ensure_ascii=False) + "\n")
+    content, file = json.dumps(task.vocabulary(), ensure_ascii=False) + "\n", folder / VOCABULARY
+    if not file.is_file() or file.read_bytes() != content.encode():
+        checkpoint.write_text(file, content)
 
 
 def read_vocabulary(folder: Path) -> dict[str, Any] | None:

@@ -186,7 +186,7 @@ def mc_curves(records: Records) -> Chart:
         for size in ("small", "medium", "large"):
             run = language_model(size, model)
             group = best_on_validation(records, run) if size == "small" else records.group(run)
-            for record in group.records:
+            for record in group.with_mc().records:
                 curve = record.content.get("mc_curve") or {}
                 plain = record.metric("test_ppl")
                 if curve.get("samples") and plain is not None:
