@@ -383,10 +383,6 @@ def test_a_compiled_model_with_an_embedding():
     model = nn.Sequential(WordEmbedding(20, 4, p_E=0.5), VariationalLSTM(4, 3, dropout=0.5))
     compiled = torch.compile(model, backend="eager")
     assert mc_predict(compiled, torch.randint(0, 20, (5, 2)), samples=6).mean.shape == (5, 2, 3)
-        5,
-        2,
-        3,
-    )
 
 
 class Flat(nn.Module):
