@@ -145,8 +145,8 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     ("word", "why"),
     [
         ("optim.epochs=1,2", "a longer run is a shorter one that was continued"),
-        ("mc.samples=0,3", "its values belong to one and the same run"),
-        ("threads=1,2", "its values belong to one and the same run"),
+        ("mc.samples=0,3", "mc.samples: its values do not distinguish runs"),
+        ("threads=1,2", "threads: its values do not distinguish runs"),
         ("runs_root=r,s", "one run in several places"),
         ("run_dir=r,s", "one run in several places"),
     ],
@@ -215,8 +215,8 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
 
 def test_a_job_that_slurm_refused_is_not_called_lost():
     refused = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
-    assert failures.crash_message(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
-    assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
+    assert failures.crash_message(refused).startswith("Slurm rejected the job: sbatch: error: invalid partition")
+    assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without an error message (Killed)")
 
 
 def hydra(launcher, number=0, n_jobs=0):
@@ -282,7 +282,7 @@ def test_a_killed_job_is_explained(tmp_path):
     class TerminatedWorkerError(Exception):
         __module__ = "joblib.externals.loky"
 
-    with pytest.raises(Exception, match="ended without a word") as caught, launch.report_failures():
+    with pytest.raises(Exception, match="a job ended without") as caught, launch.report_failures():
         launch.SweepCallback.folder = tmp_path
         raise TerminatedWorkerError("a worker was killed")
     assert "start the same command again" in str(caught.value)
