@@ -178,7 +178,7 @@ def test_refusals(publishing, summary, tmp_path, change, message) -> None:
 def test_a_machine_may_be_called_as_we_call_things(publishing, summary, monkeypatch, host, reason, leaks) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: host)
     if leaks:
-        with pytest.raises(UserError, match="in summary.json names this machine"):
+        with pytest.raises(UserError, match="names this machine"):
             publishing(summary | {"reason": reason})
     else:
         assert publishing(summary | ({"reason": reason} if reason else {})).is_file()

@@ -132,8 +132,8 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
         contents.append(trial)
     table = selection.table(records_of(contents))
     assert [[*row[7:9], row[-1]] for row in table.rows] == [
-        ["inverted", "0.1300", "beside"],  # beside the grid: it chooses nothing
-        ["retain", "0.1200", "beside"],  # without the recurrent mask
+        ["inverted", "0.1300", "additional"],  # not in the grid: not used for the choice
+        ["retain", "0.1200", "additional"],  # without the recurrent mask
         ["retain", "0.1400", "grid"],
         ["retain", "**0.1500**", "grid"],
         ["retain", "0.1600", "grid"],
