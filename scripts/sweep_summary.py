@@ -57,7 +57,7 @@ def check(sweep_keys: list[str]) -> None:
         if key == "seed":
             raise UserError("--sweep-key seed: a grid point is the mean over its seeds; leave it out")
         if key in (*CHOICE_GROUPS, *(f"{group}.name" for group in CHOICE_GROUPS)) or not compared({key: None}):
-            raise UserError(f"--sweep-key {key}: this option does not distinguish runs; leave it out")
+            raise UserError(f"--sweep-key {key}: grids are not ranked over this option; leave it out")
 
 
 def published(runs: Path) -> bool:

@@ -136,7 +136,7 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     assert again.returncode == 0 and again.stdout.count("finished already") == 2
     assert len(summaries(tmp_path)) == 3
     refused = python("run.py", *words, "run_dir=x", folder=tmp_path)
-    assert refused.returncode == 1 and "run_dir=x: a multirun makes several runs" in refused.stderr
+    assert refused.returncode == 1 and "run_dir=x: a multirun" in refused.stderr
     assert not (tmp_path / "x").exists()
 
 
@@ -144,11 +144,11 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("optim.epochs=1,2", "a longer run is a shorter one that was continued"),
-        ("mc.samples=0,3", "mc.samples: its values do not distinguish runs"),
-        ("threads=1,2", "threads: its values do not distinguish runs"),
-        ("runs_root=r,s", "one run in several places"),
-        ("run_dir=r,s", "one run in several places"),
+        ("optim.epochs=1,2", "a longer run continues the shorter one"),
+        ("mc.samples=0,3", "its values do not distinguish runs"),
+        ("threads=1,2", "its values do not distinguish runs"),
+        ("runs_root=r,s", "a sweep over folders"),
+        ("run_dir=r,s", "a sweep over folders"),
     ],
 )
 def test_values_that_do_not_tell_runs_apart_are_no_sweep(word, why, tmp_path):
