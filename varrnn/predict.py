@@ -119,7 +119,7 @@ class Prediction:
                 if mean is None or sum_sq is None:
                     mean, sum_sq = torch.zeros_like(y), torch.zeros_like(y.abs())
                 delta = y - mean
-                mean = mean + delta / number  # Welford: no digits are lost when the spread is small beside the mean
+                mean = mean + delta / number  # Welford: accurate also when the spread is small
                 sum_sq = sum_sq + (delta * (y - mean).conj()).real
             assert mean is not None and sum_sq is not None
             self._moments = mean.to(output.dtype), (sum_sq / self.samples).sqrt().to(output.abs().dtype)

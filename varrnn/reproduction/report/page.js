@@ -233,7 +233,7 @@ function decode(text) {
 function words() {
   const panel = byId("words-panel"), data = content.words;
   if (!data) {
-    panel.append(make("p", {}, "No trained model was at hand when this page was written. Train one, or use any finished run of a language model:"),
+    panel.append(make("p", {}, "No trained model was available when this page was written. Train one, or use any finished run of a language model:"),
       make("pre", {}, "make ptb-small\nmake report ARGS='--run RUN_DIR'"));
     return;
   }
