@@ -49,7 +49,7 @@ demo: setup ## train three models on the built-in corpus, show table, figure and
 test: setup lint types ## lint, types, every test and notebook that can run here
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --nbmake tests notebooks $(ARGS)
 
-test-fast: setup ## every test that starts no process and trains no longer than a moment (a minute on two cores)
+test-fast: setup ## the fast tests, without subprocesses and long trainings (a minute on two cores)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto -m 'not slow' tests $(ARGS)
 
 lint: setup ## ruff: lint and format
@@ -59,7 +59,7 @@ lint: setup ## ruff: lint and format
 types: setup ## mypy on varrnn/
 	$(BIN)/mypy
 
-data: setup ## fetch and verify PTB and Cornell
+data: setup ## download and verify PTB and Cornell
 	$(PY) scripts/download_data.py all
 
 data-ptb: setup
@@ -86,22 +86,22 @@ table1-runs: data-ptb ## every row of Table 1 x 3 seeds that has no record yet; 
 paper: setup ## every table, figure and claim from results/records (no training)
 	$(PY) scripts/make_results.py $(ARGS)
 
-table1: setup ## Table 1, ours beside the paper's (figure1 to figure15, ensemble likewise)
+table1: setup ## Table 1, ours and the paper's (also: make figure1 ... figure15, make ensemble)
 	$(PY) experiments/$@.py $(ARGS)
 
 ensemble $(FIGURES): setup
 	$(PY) experiments/$@.py $(ARGS)
 
-report: setup ## results/report.html: everything on one page that opens offline; ARGS='--run RUN_DIR' adds shaded words
+report: setup ## results/report.html: all results on one page that works offline; ARGS='--run RUN_DIR' adds shaded words
 	$(PY) scripts/report.py $(ARGS)
 
 claims: setup ## a verdict on every claim of the paper
 	$(PY) scripts/claims.py $(ARGS)
 
-bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record of all sizes (8 minutes)
+bench: setup ## words per second of every variant, nn.LSTM and the machine's limit, as a record of all sizes (8 minutes)
 	$(PY) scripts/benchmark.py --size all --record $(ARGS)
 
-notebooks: setup ## execute the notebooks and save what they show (make test only executes them)
+notebooks: setup ## execute the notebooks and save their outputs (make test only executes them)
 	$(PY) scripts/notebooks.py $(ARGS)
 
 test-slurm: setup ## a sweep on a real single-node Slurm (root and Debian packages needed)

@@ -1,9 +1,9 @@
-"""The one entry: `python run.py model=variational_untied experiment=ptb_medium`; `--help` lists groups and keys."""
+"""Train and evaluate: `python run.py model=variational_untied experiment=ptb_medium`; `--help` lists all keys."""
 
 import signal
 import sys
 
-if __name__ == "__main__":  # Ctrl-C while everything is loaded: nothing to save, and no traceback
+if __name__ == "__main__":  # exit on Ctrl-C during the imports without a traceback
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 
 import hydra
@@ -21,11 +21,11 @@ failed: list[Exception] = []
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="config")
 def main(composed: DictConfig) -> None:
-    """Compose -> dataclasses -> run."""
-    allocator.retain_heap()  # here, since a launcher's processes come this way too
+    """Compose the config, convert it to dataclasses, run it."""
+    allocator.retain_heap()  # also in the processes of a launcher
     try:
         launch.run(composed)
-    except USER_ERRORS as error:  # raised again outside: Hydra would print a line of its own about it
+    except USER_ERRORS as error:  # raised again outside of Hydra, which would print another line
         failed.append(error)
 
 

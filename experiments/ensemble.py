@@ -9,7 +9,7 @@ from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import table_artefact
 
 COLUMNS = ("Size", "members", "variational, MC: paper", "ours", "naive: Zaremba et al.", "ours")
-NOTE = "Test perplexity of the averaged probabilities. The paper averages large models; the other sizes are ours."
+NOTE = "Test perplexity of the averaged probabilities. The paper averages large models; the other sizes are additional."
 
 
 def table(records: Records) -> Table:

@@ -1,7 +1,7 @@
-"""Figure 1: the dropout technique of the paper (right) against the naive one (left), drawn from masks really sampled.
+"""Figure 1: the paper's dropout (right) against naive dropout (left), drawn from sampled masks.
 
-Each connection carries the mask that the library sampled for it (a square per unit, filled = kept). A colour is a mask:
-equal masks have equal colours, and a dashed grey arrow is a connection without dropout.
+Each connection shows the mask that the library sampled for it (a square per unit, filled = kept). Equal masks have
+equal colours; a dashed grey arrow is a connection without dropout.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Arrow = tuple[Point, Point, tuple[bool, ...] | None]
 
 
 def arrows(dropout: DropoutRates, seed: int) -> Iterator[Arrow]:
-    """Every connection of a two-layer RNN over three steps with the mask on it, None where nothing is dropped."""
+    """Every connection of a two-layer RNN over three steps with its mask, None without dropout."""
     generator = torch.Generator().manual_seed(seed)
     for layer in range(LAYERS):
         masks = sample(dropout.for_layers(), 1, 1, UNITS, UNITS, STEPS, generator)
@@ -55,14 +55,14 @@ def depict(axes: Axes, title: str, dropout: DropoutRates, seed: int) -> None:
         axes.text(step, 0.06, f"$x_{{{name}}}$", ha="center", va="top")
         axes.text(step, LAYERS + 0.94, f"$y_{{{name}}}$", ha="center", va="bottom")
     axes.set(title=title, xlim=(-0.95, STEPS - 0.05), ylim=(-0.2, LAYERS + 1.2), xticks=[], yticks=[])
-    axes.set_xlabel("small squares: the sampled mask, filled = kept; one colour, one mask", fontsize=6.5)
+    axes.set_xlabel("small squares: the sampled mask (filled = kept); equal colours: equal masks", fontsize=6.5)
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
 def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | None, colour: str) -> None:
-    """From square to square, with the mask's units beside it."""
+    """An arrow between two squares, with the units of the mask next to it."""
     (x0, y0), (x1, y1) = start, end
     upward = x0 == x1
     gap = 0.17

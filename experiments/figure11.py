@@ -1,4 +1,4 @@
-"""Figure 11: naive dropout (a new mask at each step) against dropout LSTM (the same mask), inputs and outputs alone."""
+"""Figure 11: naive dropout (new masks at each step) against dropout LSTM (one mask), on inputs and outputs only."""
 
 from matplotlib.axes import Axes
 

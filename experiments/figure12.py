@@ -1,4 +1,4 @@
-"""Figure 12: Variational GRU by the dropout approximation (left), beside MC dropout (right)."""
+"""Figure 12: Variational GRU by the dropout approximation (left) and MC dropout (right)."""
 
 from matplotlib.axes import Axes
 

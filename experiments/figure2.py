@@ -1,6 +1,6 @@
 """Figure 2: medium model, validation perplexity without learning-rate decay.
 
-Differs: the paper says that the decay was "reduced" and not by how much; the authors' first scripts used none, as here.
+Differs: the paper says that the decay was "reduced", but not by how much; the authors' first scripts and ours use none.
 
 Differs: figure 2 does not say whether its Variational LSTM is tied or untied; here it is untied.
 """
@@ -23,12 +23,12 @@ def draw(panels: list[Axes], records: Records) -> None:
     drawn = draw_curves(axes, records, variants(RUNS), history("valid_ppl_authors"))
     if drawn:
         for row in TABLE1["medium"]:
-            if row.model in RUNS and row.valid:  # what each reaches with decay, according to the paper
+            if row.model in RUNS and row.valid:  # the paper's values with decay
                 axes.plot(1.0, row.valid, "<", color=VARIANTS[row.model].colour, ms=4, clip_on=False,
                           transform=axes.get_yaxis_transform())  # fmt: skip
         axes.plot([], [], "<", color="0.4", ms=4, label="with decay (paper, Table 1)")
         axes.set_ylim(75, 2.2 * min(curve.mean.min() for curve in drawn))
-    decorate(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' way")
+    decorate(axes, "Medium LSTM, constant learning rate", ylabel="validation perplexity, authors' normaliser")
 
 
 ARTEFACT = figure_artefact(

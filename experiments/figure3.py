@@ -10,12 +10,12 @@ from varrnn.reproduction.figures import Curves, error_panel, figure_artefact, li
 from varrnn.reproduction.runs import figure3, stated_optimum
 
 LSTM, GRU = figure3("lstm"), figure3("gru")
-SHOWN = (0.145, 0.175)  # RMSE: where the curves of the paper and ours lie after the first epochs
+SHOWN = (0.145, 0.175)  # RMSE: the range of the paper's curves and ours after the first epochs
 STATED = LineStyle("Variational, the paper's stated optimum", SKY, (0, (5, 1)))
 
 
 def lstm_curves() -> Curves:
-    """Where held-out reviews chose other rates than those that the paper calls optimal, those are a marked curve."""
+    """The curves of the LSTM; if the held-out reviews chose other rates than the paper's optimum, that one too."""
     if identity_of(stated_optimum()) == identity_of(LSTM["variational_untied"]):
         return variants(LSTM)
     return {**variants(LSTM), "stated optimum": (STATED, stated_optimum())}

@@ -1,4 +1,4 @@
-"""Figure 3 under protocol=authors_code: what the authors' code computes, where it differs from the text."""
+"""Figure 3 under protocol=authors_code: as the authors' code computes it, which differs from the paper's text."""
 
 from collections.abc import Mapping
 

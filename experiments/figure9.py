@@ -1,4 +1,4 @@
-"""Figure 9: the runs of figure 4a by the dropout approximation (left), beside MC dropout (right)."""
+"""Figure 9: the runs of figure 4a by the dropout approximation (left) and MC dropout (right)."""
 
 from matplotlib.axes import Axes
 

@@ -1,4 +1,4 @@
-"""Size small (ours): validation perplexity against epochs, and test perplexity against the number of MC samples."""
+"""Small model (not in the paper): validation perplexity against epochs, test perplexity against MC samples."""
 
 from matplotlib.axes import Axes
 
@@ -22,7 +22,7 @@ def draw(panels: list[Axes], records: Records) -> None:
 
 ARTEFACT = figure_artefact(
     __file__,
-    "Size small: learning curves and MC samples",
+    "Small model: learning curves and MC samples",
     draw,
     panels=2,
     height=3.4,

@@ -1,4 +1,4 @@
-"""Table 1, medium: validation perplexity against epochs, and test perplexity against MC samples, beside the paper's."""
+"""Table 1, medium: validation perplexity against epochs, and test perplexity against MC samples, with the paper's."""
 
 from matplotlib.axes import Axes
 

@@ -1,6 +1,6 @@
-"""Choosing dropout and weight decay for sentiment, on a tenth of the training reviews, held out.
+"""Selection of dropout and weight decay for sentiment, on a held-out tenth of the training reviews.
 
-The appendix's grid, and the weight decay of 1e-3 that it states as the optimum.
+The grid is the appendix's, with the weight decay of 1e-3 that it states as the optimum.
 """
 
 import numpy as np
@@ -19,34 +19,34 @@ CURVE = ("lowest (epoch)", "epochs", "n")
 RATE_COLUMNS = ("p_E", "p_W", "p_U", "p_y", "λ")
 COLUMNS = ("Model", "cell", *RATE_COLUMNS, "masks", "held-out RMSE", *CURVE, "shared epochs", "grid")
 NOTE = """\
-Runs with task.hold_out=0.1 that have a record: RMSE on the held-out reviews (MC dropout where the model has \
-dropout), mean over the last 10 % of the first 20 epochs (a shorter run: its last epoch) and over n seeds. Every \
-setting of the grid is compared after the same 20 epochs; bold: the lowest of its model and cell among those of the \
-grid that have them, on the seeds that they share. "beside": not of the grid, chooses nothing; nor do runs of fewer \
-epochs (column epochs). "Shared epochs" compares all settings of a model and cell at the epochs that they have in \
-common. The test curve chooses nothing, while the authors chose on it. The paper's optimum for the Variational LSTM \
-is p=.25 and 1e-3, outside its own grid. Masks: retain, 0 and 1, and a factor 1 - p in the dropout approximation, as \
-the text has it; inverted, 1 / (1 - p) where they keep (task.scaling=inverted), an ablation with which the rates \
-were chosen before."""
+Runs with task.hold_out=0.1 that have a record: RMSE on the held-out reviews (by MC dropout if the model has \
+dropout), mean over the last 10 % of the first 20 epochs (a shorter run: its last epoch) and over n seeds. All \
+settings of the grid are compared after the same 20 epochs; bold: the lowest of its model and cell among the grid \
+settings with 20 epochs, on the seeds that they share. "additional": not in the grid, not used for the choice; neither \
+are runs with fewer epochs (column epochs). "Shared epochs" compares all settings of a model and cell at the epochs \
+that they have in common. The test curve is not used for the choice; the authors used it. The paper's optimum for \
+the Variational LSTM is p=.25 and 1e-3, outside its grid. Masks: "retain" are 0 and 1, with a factor 1 - p in the \
+dropout approximation, as in the paper's text; "inverted" are 0 and 1 / (1 - p) (task.scaling=inverted), an ablation \
+with which the rates were chosen before."""
 RATES = ("model.p_E", "model.p_W", "model.p_U", "model.p_y", "optim.weight_decay")
-Setting = tuple[str, tuple[float, ...]]  # how masks are scaled, and the rates
+Setting = tuple[str, tuple[float, ...]]  # the scaling of masks, and the rates
 
 
 CELLS = ("lstm", "gru")
 USUAL = "retain"
 EPOCHS = 20  # of every run of the grid
-LATE = np.arange(1, EPOCHS + 1)  # where a curve is looked at, of which the last tenth counts
+LATE = np.arange(1, EPOCHS + 1)  # the epochs of a curve, of which the last tenth is averaged
 
 
 def grid() -> tuple[Run, ...]:
-    """What was planned: p in {.25, .5} for both, weight decay for the variational model alone."""
+    """The planned grid: p in {.25, .5} for both models, weight decay for the variational model only."""
     variational = [grid_point(cell, p, decay) for cell in CELLS for p in (0.25, 0.5) for decay in WEIGHT_DECAYS]
     naive = [sentiment("naive", cell, p_W=p, p_y=p) for cell in CELLS for p in (0.25, 0.5)]
     return tuple(map(held_out, (*variational, *naive)))
 
 
 def beside() -> tuple[Run, ...]:
-    """What is run beside the grid, and chooses nothing: the variational model without its recurrent mask."""
+    """Further runs, not used for the choice: the variational model without its recurrent mask."""
     return tuple(held_out(no_recurrent(cell, p)) for cell in CELLS for p in (0.25, 0.5))
 
 
@@ -102,13 +102,13 @@ def table(records: Records) -> Table:
             error = float(np.mean([*scores(group).values()] or [np.inf]))
             cells = [VARIANTS[model].label, cell, *(f"{value:g}" for value in rates), masks]
             ends = [f"{mark}{error:.4f}{mark}", reached, str(group.epochs), seeds_cell(group), shared]
-            rows.append([*cells, *ends, "grid" if setting in inside else "beside"])
-    return Table("selection", "Sentiment analysis: choosing dropout and weight decay", COLUMNS, rows, NOTE)
+            rows.append([*cells, *ends, "grid" if setting in inside else "additional"])
+    return Table("selection", "Sentiment analysis: selection of dropout and weight decay", COLUMNS, rows, NOTE)
 
 
 ARTEFACT = table_artefact(
     __file__,
-    "Sentiment analysis: choosing dropout and weight decay",
+    "Sentiment analysis: selection of dropout and weight decay",
     lambda records: [table(records)],
     runs=(*grid(), *beside()),
     seeds=(1,),

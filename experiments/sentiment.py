@@ -1,4 +1,4 @@
-"""Table of every sentiment run that has a record: where it ends, its lowest point, and the gap between them."""
+"""Table of every sentiment run that has a record: final error, lowest error, and the gap between them."""
 
 import numpy as np
 
@@ -31,9 +31,9 @@ COLUMNS = (
 )
 NOTE = """\
 RMSE in rating units on the Cornell film reviews, mean over the last 10 % of epochs ± standard deviation over n seeds. \
-Only the epochs that have an MC error count (every 5th after the 20th), in all columns and for models without dropout \
-too, whose errors need no MC; claims compare models at the epochs that all of them have, which are the same where \
-they ran equally long. Gap: the final value minus the lowest point of the curve. λ: weight decay. Reference: """
+All columns use only the epochs that have an MC error (every 5th after the 20th), also for models without dropout, \
+whose errors need no MC; claims compare models at the epochs that all of them have, which are the same for runs of \
+equal length. Gap: the final value minus the lowest value of the curve. λ: weight decay. Reference: """
 
 
 FIGURE3 = (*figure3("lstm").values(), *figure3("gru").values())
@@ -49,7 +49,7 @@ def _mean_sd(values: list[float]) -> str:
 def row_cells(run: Run, group: Group) -> list[str]:
     options = identity_of(run).options
     rates = [f"{options[f'model.{name}']:g}" for name in ("p_E", "p_W", "p_U", "p_y")]
-    at = mc_epochs(group)  # columns beside each other: the same epochs
+    at = mc_epochs(group)  # the same epochs for all columns
     rule = " (one gate)" if options.get("optim.decay_rule") == "one_gate" else ""
     curve = group.curve(group.records[0].error_column)
     use = np.isin(curve.epochs, at)
@@ -72,7 +72,7 @@ def row_cells(run: Run, group: Group) -> list[str]:
 
 
 def references(groups: dict[Run, Group]) -> str:
-    """The constant predictor and the ridge for each T that was run."""
+    """The constant predictor and ridge regression for each T that was run."""
     lengths: dict[int, str] = {}
     for run, group in groups.items():
         constant, ridge = group.mean("constant_rmse"), group.mean("ridge_rmse")
@@ -89,7 +89,7 @@ def table(records: Records, runs: tuple[Run, ...] = RUNS) -> Table:
     open_runs = f" {missing} of {len(groups)} runs have no record yet." if missing else ""
     return Table(
         "sentiment",
-        "Sentiment analysis, the runs behind figures 3 to 15",
+        "Sentiment analysis, the runs of figures 3 to 15",
         COLUMNS,
         rows,
         f"{NOTE}{references(found)}.{open_runs}",

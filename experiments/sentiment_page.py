@@ -1,6 +1,6 @@
-"""results/SENTIMENT.md: what of the sentiment experiments reproduces, under the text and under the authors' code.
+"""results/SENTIMENT.md: which sentiment results reproduce, under the paper's text and under the authors' code.
 
-Every number and every verdict is made from records; the paragraphs say what was done and why, never how it came out.
+Every number and verdict comes from records; the fixed paragraphs say what was done and why, without results.
 """
 
 import re
@@ -23,34 +23,34 @@ PICTURE = r"!\[(?P<title>[^\]]*)\]\(figures/(?P<name>\w+)\.png\)"
 INTRODUCTION = """\
 # Sentiment analysis: what reproduces, and what does not
 
-Generated from results/records by `make paper`; do not edit. Verdicts are those of [claims.md](claims.md), by the \
-rules that stand there; "not run" means that no record exists. Errors are RMSE in units of the ratings, on the test \
-set, by MC dropout where there is dropout (50 samples in the last 10 % of epochs, over which an end value is the \
-mean)."""
+Generated from results/records by `make paper`; do not edit. Verdicts and rules are those of \
+[claims.md](claims.md); "not run" means that no record exists. Errors are RMSE in units of the ratings, on the test \
+set, by MC dropout for models with dropout (50 samples in the last 10 % of epochs; a final value is the mean over \
+these epochs)."""
 TEXT = """\
 ## Under the paper's text
 
 `protocol=paper`: masks of 0 and 1 in training and in MC, a factor 1 - p in the dropout approximation only, one word \
-mask per sequence, L2 on all layers, sigmoid gates. Rates and weight decay are chosen on held-out training reviews \
-([tables/selection.md](tables/selection.md)); where these are not the optimum that the paper states for the LSTM (p \
-= .25, 1e-3), that one stands beside.
+mask per sequence, L2 on all layers, sigmoid gates. Dropout rates and weight decay are chosen on held-out training \
+reviews ([tables/selection.md](tables/selection.md)); where these differ from the optimum that the paper states for \
+the LSTM (p = .25, 1e-3), the figure shows both.
 
 ![Figure 3](figures/figure3.png)"""
 CODE = """\
 ## Under the authors' code
 
-`protocol=authors_code`: hard sigmoids, recurrent weights that start 1.1 times as large, a sigmoid candidate in the \
+`protocol=authors_code`: hard sigmoids, initial recurrent weights 1.1 times as large, a sigmoid candidate in the \
 GRU, one word mask per minibatch, naive masks untied over the gates, L2 on one gate only. The variational models \
-have the defaults of the authors' scripts, p = .5 and 1e-6; the LSTM also the optimum that the paper states.
+use the defaults of the authors' scripts, p = .5 and 1e-6; the LSTM was also run with the optimum that the paper states.
 
 ![Figure 3, authors' code](figures/figure3_authors.png)"""
 RECURRENT = """\
 ## What the recurrent mask does at T = 200
 
-Figure 4 turns the word mask (p_E) and the recurrent mask (p_U) on and off; p_W = p_y = .5 and a weight decay of \
-1e-6, the defaults of the authors' scripts. A recurrent mask is held over all 200 steps of a segment. Beside the \
-grid of the selection, models without it were planned on held-out reviews (rows with p_U = 0 in \
-[tables/selection.md](tables/selection.md)); they choose nothing.
+Figure 4 switches the word mask (p_E) and the recurrent mask (p_U) on and off, with p_W = p_y = .5 and a weight decay \
+of 1e-6, the defaults of the authors' scripts. A recurrent mask is the same at all 200 steps of a segment. In addition \
+to the grid of the selection, models without it were planned on held-out reviews (rows with p_U = 0 in \
+[tables/selection.md](tables/selection.md)); they are not used for the choice.
 
 ![Figure 4](figures/figure4.png)
 
@@ -58,13 +58,13 @@ grid of the selection, models without it were planned on held-out reviews (rows 
 TRIED = """\
 ## What was tried
 
-The first protocol scaled masks by 1 / (1 - p) where they keep, as the language models do: held over a sequence, \
-such a mask multiplies the same recurrent connections by the same factor above one at every step. The text has no \
-such factor, so the protocol was changed after those runs had been judged ([claims.md](claims.md)). They stay as an \
-ablation, `task.scaling=inverted`. `model=naive_recurrent` draws recurrent masks at every step too, which the paper \
-says deteriorates."""
-JUMP = 0.02  # a rise of the test error from one epoch to the next that a reader of a curve should know about
-LEARNING = 5  # epochs in which every curve moves
+The first protocol scaled kept units by 1 / (1 - p), as the language models do: a mask that is the same at every \
+step then multiplies the same recurrent connections by the same factor above one each time. The paper's text has no \
+such factor, so the protocol was changed after those runs had been judged ([claims.md](claims.md)). They are kept as \
+an ablation, `task.scaling=inverted`. `model=naive_recurrent` also draws recurrent masks at every step, which, \
+according to the paper, deteriorates performance."""
+JUMP = 0.02  # a rise of the test error from one epoch to the next that is reported
+LEARNING = 5  # first epochs, in which every curve changes much
 COLUMNS = ("Model", "cell", "p_E", "p_W", "p_U", "p_y", "λ", "test RMSE, MC", "approximation", "lowest (epoch)", "gap",
            "train RMSE, MC", "epochs", "n")  # fmt: skip
 CLAIMED = {
@@ -107,7 +107,7 @@ def verdicts(records: Records, ids: Iterable[str]) -> str:
 
 
 def mask_table(records: Records) -> str:
-    """Figure 4a as a square: the end of the test curve by p_E and p_U."""
+    """Figure 4a as a table: the final test error by p_E and p_U."""
     groups: Mapping[str, Group] = {role: records.group(run) for role, run in FIGURE4A.items()}
 
     def cell(role: str) -> str:
@@ -121,7 +121,7 @@ def mask_table(records: Records) -> str:
 
 
 def jumps(records: Records) -> str:
-    """Where the test error of a run leaps from one epoch to the next, after the first epochs."""
+    """The runs whose test error jumps from one epoch to the next, after the first epochs."""
     found = []
     for run in unique((*BASIC, *AUTHORS, *FIGURE4A.values())):
         for record in records.group(run).records:
@@ -132,7 +132,7 @@ def jumps(records: Records) -> str:
                 label = VARIANTS[record.choices["model"]].label
                 found.append(f"{label}, {record.choices['cell']}, {record.choices['protocol']}, seed {record.seed}: "
                              f"from {values[at]:.4f} to {values[at + 1]:.4f} at epoch {epochs[at + 1]}")  # fmt: skip
-    return f"Runs whose test error leaps by more than {JUMP:g} in one epoch: {'; '.join(found) or 'none'}."
+    return f"Runs whose test error rises by more than {JUMP:g} in one epoch: {'; '.join(found) or 'none'}."
 
 
 def ablations(records: Records) -> str:
@@ -158,14 +158,14 @@ def ablations(records: Records) -> str:
 
 
 def open_runs(records: Records) -> str:
-    """How much of each figure has a record, seed by seed."""
+    """How many runs of each figure have a record."""
     lines = []
     for name in ("selection", "figure3", "figure3_authors", *(f"figure{n}" for n in range(4, 13))):
         artefact = experiment(name).ARTEFACT
         runs = unique(artefact.runs)
         done = sum(not records.missing(run, (1,)) for run in runs)
         lines.append(f"- {artefact.title}: {done} of {len(runs)} runs of seed 1 have a record of full length.")
-    return "\n".join(["## What is on record", "", *lines])
+    return "\n".join(["## Runs with a record", "", *lines])
 
 
 def page(records: Records) -> str:
@@ -179,7 +179,7 @@ def page(records: Records) -> str:
 
 
 def shown_picture(found: re.Match[str], records: Records) -> str:
-    """A picture that has data; for another one, a line that says so."""
+    """A figure that has data, or a line that says that it was not run."""
     drawn = experiment(found["name"]).ARTEFACT.has_data(records)
     return found[0] if drawn else f"*{found['title']}: not run.*"
 
@@ -192,7 +192,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 
 ARTEFACT = Artefact(
     "sentiment_page",
-    "What of the sentiment experiments reproduces",
+    "Which sentiment results reproduce",
     draw,
     runs=(*BASIC, *AUTHORS, *BESIDE),
     claims=("C50b",),

@@ -1,4 +1,4 @@
-"""Size small (200 units, ours): every variant at the rates chosen on validation, beside published results."""
+"""Small model (200 units, not in the paper): every variant with chosen dropout rates, and published results."""
 
 from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
@@ -9,15 +9,16 @@ from varrnn.reproduction.published import PUBLISHED_SMALL
 from varrnn.reproduction.runs import TABLE1_MODELS, Run, language_model
 from varrnn.reproduction.tables import hardware, mc_cell, mean_sd, seeds_cell, table_artefact
 
-COLUMNS = ("Model", "rates", "grid", "valid", "valid, authors' way", "test", "test, MC", "epochs", "n", "hardware")
+VALID = ("valid", "valid, authors' normaliser")
+COLUMNS = ("Model", "rates", "grid", *VALID, "test", "test, MC", "epochs", "n", "hardware")
 NOTE = """\
-Mean ± standard deviation over n seeds; rates chosen on validation among the points of the planned grid that have a \
-record ("grid", tables/small_grid.md), the test text chose nothing. "corner": a chosen rate lies at the edge of its \
-grid, so a better one may lie beyond. "valid" is the exact validation perplexity; "authors' way" divides by a \
-count that is too large, as their code and Table 1 do. `none` \
-follows Zaremba et al.'s small recipe (13 epochs, windows of 20) and reports its best validation epoch; the others \
-have 22 epochs ("long": 50) and windows of 35. The paper has no such size: nothing here decides one of its claims. \
-The runs shared their machine, so their words per second mean nothing: see speed.md."""
+Mean ± standard deviation over n seeds. The dropout rates are chosen on validation data among the points of the \
+planned grid that have a record ("grid", tables/small_grid.md); the test text is not used for the choice. "corner": \
+a chosen rate is at the edge of its grid, so a better one may exist outside it. "valid" is the exact validation \
+perplexity; with "authors' normaliser" it is divided by a count that is too large, as in their code and Table 1. \
+`none` follows Zaremba et al.'s small recipe (13 epochs, windows of 20) and reports its best validation epoch; the \
+others have 22 epochs ("long": 50) and windows of 35. The paper does not have this size: it decides none of the \
+claims. The runs shared their machine, so their words per second are not shown: see speed.md."""
 
 
 def rates_cell(group: Group) -> str:
@@ -26,7 +27,7 @@ def rates_cell(group: Group) -> str:
 
 
 def grid_cell(records: Records, model: str) -> str:
-    """ "1 of 4, corner": how many points of the planned grid have a record to choose from, and where the best lies."""
+    """ "1 of 4, corner": how many points of the planned grid have a record, and whether the best is at its edge."""
     done, planned = grid_coverage(records, model)
     corner = ", corner" if at_corner(model, best_on_validation(records, language_model("small", model))) else ""
     return f"{done} of {planned}{corner}" if planned else DASH
@@ -52,13 +53,13 @@ def table(records: Records) -> Table:
         rows.append(row_cells(f"{VARIANTS[run[1].split('=')[1]].label}, long", best_on_validation(records, run)))
     for one in PUBLISHED_SMALL:
         rows.append([one.label, one.note, DASH, f"{one.valid:g}", DASH, f"{one.test:g}", *[DASH] * 4])
-    return Table("small", "Size small, 200 units (ours; not in the paper)", COLUMNS, rows, NOTE)
+    return Table("small", "Small model, 200 units (not in the paper)", COLUMNS, rows, NOTE)
 
 
 LONG: tuple[Run, ...] = tuple(language_model("small_long", model) for model in ("naive", "variational_untied"))
 ARTEFACT = table_artefact(
     __file__,
-    "Size small: the variants of Table 1 at 200 units",
+    "Small model: the variants of Table 1 with 200 units",
     lambda records: [table(records)],
     runs=(*(language_model("small", model) for model in (*TABLE1_MODELS, "naive_recurrent")), *LONG),
 )

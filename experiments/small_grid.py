@@ -1,4 +1,4 @@
-"""The small grid: dropout probabilities of size small, chosen by validation perplexity at the full schedule."""
+"""The grid of dropout rates of the small model, chosen by validation perplexity after the full schedule."""
 
 from varrnn.config.schema import DROP_RATES
 from varrnn.records.store import Records
@@ -11,9 +11,8 @@ from varrnn.reproduction.tables import mean_sd, seeds_cell, table_artefact
 
 NOTE = """\
 All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
-seeds that all its points share; "corner": one of its rates lies at the edge of the planned grid, so a better one may \
-lie beyond. As in the paper p_E is \
-tied to p_U and p_y to p_W (Moon: p_W and p_y to p_c)."""
+seeds that all its points share; "corner": one of its dropout rates is at the edge of the planned grid, so a better \
+one may exist outside it. As in the paper, p_E is tied to p_U and p_y to p_W (Moon: p_W and p_y to p_c)."""
 
 
 def table(records: Records) -> Table:
@@ -27,7 +26,7 @@ def table(records: Records) -> Table:
             corner = " (corner)" if mark and at_corner(model, group) else ""
             valid = f"{mark}{mean_sd(group, 'valid_ppl', 2)}{mark}{corner}"
             rows.append([VARIANTS[model].label, *cells, valid, mean_sd(group, "best_epoch", 0), seeds_cell(group)])
-    return Table("small_grid", "Size small: the grid of dropout probabilities", COLUMNS, rows, NOTE)
+    return Table("small_grid", "Small model: the grid of dropout rates", COLUMNS, rows, NOTE)
 
 
 COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
@@ -35,7 +34,7 @@ COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
 
 RUNS = tuple(run for points in small_grid().values() for run in points)
 ARTEFACT = table_artefact(
-    __file__, "Size small: the grid of dropout probabilities", lambda records: [table(records)], runs=RUNS, seeds=(1,)
+    __file__, "Small model: the grid of dropout rates", lambda records: [table(records)], runs=RUNS, seeds=(1,)
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Words per second of this machine, from the records of scripts/benchmark.py; untied / tied beside the paper's."""
+"""Words per second from the record of scripts/benchmark.py, and untied / tied compared with the paper's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +16,9 @@ SIZES = ("small", "medium", "large", "sentiment")
 PAPER = {"medium": 2700 / 4700, "large": 1600 / 2400}
 NOTE = """\
 Full training steps, candidates interleaved in one process; compare within a column only. "paper": words per second of \
-untied / tied in Table 1, four products one after the other on a GPU. The limit takes torch's products; where ours are \
-faster a share may exceed 1. Shares and ratios are medians of the ratios within each round, so they need not be the \
-quotients of the words per second above them."""
+untied / tied in Table 1, four products one after the other on a GPU. The limit uses torch's matrix products; where \
+ours are faster, a share may exceed 1. Shares and ratios are medians of the ratios within each round, so they may \
+differ from the quotients of the words per second above them."""
 
 
 def measured(records: Records) -> tuple[Mapping[str, Any], list[str]]:
@@ -68,7 +68,7 @@ def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
         ["untied / tied, paper", *(_number(PAPER.get(size)) for size in sizes)],
         ["variational untied / nn.LSTM", *map(_number, to_torch)],
         [
-            "MC evaluation, batched / the usual loop, one sample at a time",
+            "MC evaluation, batched / autograd loop with one sample at a time",
             *(DASH if ratio is None else f"{ratio:.1f}" for ratio in mc),
         ],
         ["parallel runs of one thread / one run with all threads", *map(_number, sides)],
@@ -76,7 +76,7 @@ def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
 
 
 def chart(records: Records, folder: Path) -> list[Path]:
-    """Bars as shares of the limit, a panel per size."""
+    """Bars as shares of the limit, with a panel per size."""
     benchmark, sizes = measured(records)
     with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
         bars(panels, benchmark, sizes)

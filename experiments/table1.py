@@ -1,4 +1,4 @@
-"""Table 1: single model perplexity on the Penn Treebank, medium and large, ours beside the paper's."""
+"""Table 1: single model perplexity on the Penn Treebank, medium and large, ours and the paper's."""
 
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
@@ -34,11 +34,11 @@ COLUMNS = (
     "hardware",
 )
 NOTE = """\
-Mean ± standard deviation over n seeds. "valid, ours" is computed the authors' way (their code divides by a count that \
+Mean ± standard deviation over n seeds. "valid, ours" uses the authors' normaliser (their code divides by a count that \
 is too large, which lowers every validation perplexity that it prints by about 1.5 %; Zaremba et al.'s may be exact), \
-so that it can stand beside the paper's; "true" is the exact one. "corrected": the authors' later readme, after a \
-fault in the word-type dropout was fixed. MC: 1000 samples. Words per second include validation, as in the authors' \
-log; a run that was continued on another processor has none. \
+so that it is comparable with the paper's; "true" is the exact one. "corrected": the authors' later readme, after a \
+bug in the word-type dropout was fixed. MC: 1000 samples. Words per second include validation, as in the authors' \
+log; they are left out for a run that was resumed on another processor. \
 The paper's row of Zaremba et al. is copied from their article. "unstable" counts discarded runs."""
 
 

@@ -1,9 +1,9 @@
-"""Words per second of every variant beside nn.LSTM, the usual autograd loop, and the matrix products alone.
+"""Words per second of every variant, nn.LSTM, an autograd loop, and the matrix products alone (the limit).
 
     python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
 
-All candidates run interleaved in ONE process, one step each per round; ratios are medians of paired ratios within a
-round, so that a busy machine disturbs them little. Compare within one table only.
+All candidates run interleaved in ONE process, one step each per round. Ratios are medians of the ratios within a round,
+which a busy machine affects little. Compare numbers of the same table only.
 """
 
 import argparse
@@ -34,10 +34,10 @@ from varrnn.training.device import PRECISIONS, parse_device, set_precision
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
-ROUNDS, QUICK_ROUNDS = 10, 3  # at least: a median of fewer is moved by every disturbance
+ROUNDS, QUICK_ROUNDS = 10, 3  # minimum: the median of fewer rounds is not robust
 MC_ROWS = 100
 GPU_STEPS = 10
-SIDE_BY_SIDE = ("small", "sentiment")  # what is trained on CPUs
+SIDE_BY_SIDE = ("small", "sentiment")  # the sizes that are trained on CPUs
 
 
 def arguments() -> argparse.Namespace:
@@ -47,23 +47,23 @@ def arguments() -> argparse.Namespace:
     where.add_argument("--json", type=Path, help="write all numbers to this file")
     where.add_argument("--record", action="store_true", help="write a record of this machine, which `make paper` shows")
     parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
-    parser.add_argument("--quick", action="store_true", help="three rounds per size: a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="three rounds per size, for a rough impression")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
-    parser.add_argument("--device", default="auto", help="auto (the GPU where there is one), cpu, cuda or cuda:N")
+    parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda or cuda:N")
     parser.add_argument("--precision", default="highest", choices=PRECISIONS, help="of GPU products: float32, or TF32")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for one thread on a busy machine")
     return parser.parse_args()
 
 
 class Timer:
-    """Durations of interleaved candidates; a GPU is waited for."""
+    """Durations of interleaved candidates, synchronised with a GPU."""
 
     def __init__(self, clock: str, device: torch.device, limit: float, rounds: int) -> None:
         self.clock, self.device, self.limit, self.rounds = CLOCKS[clock], device, limit, rounds
 
     def seconds(self, step: benchmark_candidates.Step) -> float:
-        """Of one step. On a GPU several follow each other before it is waited for, as in training."""
+        """The duration of one step. On a GPU, several steps run between two synchronisations, as in training."""
         steps = GPU_STEPS if self.device.type == "cuda" else 1
         self.wait()
         start = self.clock()
@@ -90,12 +90,12 @@ class Timer:
 
 
 def paired(times: dict[str, list[float]], to: str) -> dict[str, float]:
-    """How fast each candidate is as a share of another: the median over rounds."""
+    """The speed of each candidate relative to another: the median over rounds."""
     return {name: statistics.median(b / a for a, b in zip(own, times[to])) for name, own in times.items()}
 
 
 def spread(values: list[float]) -> float:
-    """Half the distance between the quartiles, as a share of the median."""
+    """Half the interquartile range, relative to the median."""
     low, middle, high = statistics.quantiles(values, n=4)
     return (high - low) / 2 / middle
 
@@ -173,18 +173,18 @@ def record_path(machine: dict[str, Any]) -> Path:
 
 
 def check(chosen: argparse.Namespace) -> None:
-    """Before anything is measured: a record is whole, and files have formats that can be written."""
+    """Check, before anything is measured, that a record will be complete and that file formats can be written."""
     if chosen.threads is not None and chosen.threads < 1:
         raise UserError(f"--threads {chosen.threads}: must be at least 1")
     if chosen.clock == "cpu" and parse_device(chosen.device).type != "cpu":
         raise UserError("--clock cpu: a GPU's work is not in the process's time; add --device cpu, or use --clock wall")
     way_out = "without --record (which `make bench` adds), python scripts/benchmark.py measures any part"
     if chosen.record and chosen.quick:
-        raise UserError(f"--record --quick: three rounds are a look, no record; {way_out}")
+        raise UserError(f"--record --quick: three rounds are not enough for a record; {way_out}")
     if chosen.record and chosen.size != "all":
-        raise UserError(f"--record --size {chosen.size}: a record holds all sizes (--size all); {way_out}")
+        raise UserError(f"--record --size {chosen.size}: a record contains all sizes (--size all); {way_out}")
     if chosen.record and (chosen.threads is not None or chosen.clock != "wall"):
-        raise UserError(f"--record with --threads or --clock: a record has torch's threads and wall time; {way_out}")
+        raise UserError(f"--record with --threads or --clock: a record has default threads and wall time; {way_out}")
     if chosen.record and (code := provenance.code_version()).endswith("+dirty"):
         raise UserError(
             f"--record: uncommitted changes in {', '.join(provenance.TRACKED_PATHS)} ({code}); commit first"

@@ -1,7 +1,7 @@
-"""Collect every `Differs:` of the code and the configs into results/DIFFERENCES.md.
+"""Collect every `Differs:` comment of the code and the configs into results/DIFFERENCES.md.
 
-A departure from the paper is written down where it happens, in a comment or docstring that says `Differs:`; the page
-repeats it between two markers. With --check nothing is written, and a page that is out of date is an error.
+A difference from the paper is documented where it occurs, in a comment or docstring that starts with `Differs:`; the
+page lists them between two markers. With --check nothing is written, and an outdated page is an error.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PAGE = ROOT / "results" / "DIFFERENCES.md"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="only check whether the page is up to date")
     parser.add_argument("--page", type=Path, default=PAGE, help="the file to write (results/DIFFERENCES.md)")
     options = parser.parse_args()
     old = options.page.read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def differences_section() -> str:
-    """One line for each departure, with the files that say it."""
+    """One line for each difference, with links to its files."""
     found: dict[str, list[str]] = {}
     for file in files():
         name = file.relative_to(ROOT).as_posix()
@@ -75,7 +75,7 @@ def _tidy(parts: list[str]) -> str:
 
 
 def where(names: list[str]) -> str:
-    """Links to the files, the first and how many more where there are many."""
+    """Links to the first files, and the number of further ones."""
     shown = ", ".join(f"[{name}](../{name})" for name in names[:2])
     return shown + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 

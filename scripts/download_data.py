@@ -13,16 +13,16 @@ from varrnn.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Try every corpus that was asked for, then say what is missing."""
+    """Download every requested corpus, then report those that are missing."""
     parser = argparse.ArgumentParser(description="Fetch and verify the Penn Treebank and the Cornell film reviews.")
     parser.add_argument("corpus", choices=[*RECIPES, "all"])
     parser.add_argument(
         "--to", type=Path, default=default_data_dir(), help="folder for ptb/ and cornell/ (default: data)"
     )
     parser.add_argument(
-        "--from", dest="given", type=Path, help="a folder or archive that holds the files; no other source is then used"
+        "--from", dest="given", type=Path, help="a folder or archive with the files; nothing is downloaded"
     )
-    parser.add_argument("--if-missing", action="store_true", help="do nothing where a run would find verified files")
+    parser.add_argument("--if-missing", action="store_true", help="do nothing if a run would find verified files")
     options = parser.parse_args(arguments)
     failed = False
     for corpus in RECIPES if options.corpus == "all" else [options.corpus]:
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def present(corpus: str) -> bool:
-    """Would a run find this corpus?"""
+    """Whether a run would find this corpus."""
     try:
         {"ptb": ptb.load, "cornell": cornell.load}[corpus]()
     except UserError:

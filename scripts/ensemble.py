@@ -1,8 +1,8 @@
 """Average the predictions of several runs: python scripts/ensemble.py RUN_DIR... [--mc [RUN_DIR...]] [mc.samples=1000]
 
-Probabilities are averaged over the models, and before that over mask samples for those with MC dropout: `--mc` at the
-end means all of them, `a b --mc c d` takes a and b by the dropout approximation and samples c and d. The paper averages
-ten large models. mc.*= and device= are passed on; samples that a run has drawn already are used again.
+Probabilities are averaged over the models, and before that over mask samples for models with MC dropout: `--mc` at the
+end means all models, `a b --mc c d` uses the dropout approximation for a and b and MC dropout for c and d. The paper
+averages ten large models. mc.*= and device= apply to every run; samples that a run has already drawn are used again.
 """
 
 import argparse
@@ -20,8 +20,10 @@ def main() -> None:
     """Average, print, write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", metavar="RUN_DIR", help="folders of finished runs")
-    parser.add_argument("--mc", nargs="*", metavar="RUN_DIR", help="these by MC dropout; alone: all runs")
-    parser.add_argument("--out", type=Path, help="the record (RUNS_ROOT/ensembles/NAME.json)")
+    parser.add_argument(
+        "--mc", nargs="*", metavar="RUN_DIR", help="MC dropout for these runs; without folders: for all"
+    )
+    parser.add_argument("--out", type=Path, help="output file (RUNS_ROOT/ensembles/NAME.json)")
     options = parser.parse_intermixed_args()
     allocator.retain_heap()
     words = [*options.runs, *(options.mc or [])]

@@ -1,7 +1,7 @@
 """Evaluate a finished run again, with other MC samples: python scripts/evaluate.py RUN_DIR mc.samples=1000
 
-Only mc.*, device, threads and progress can be given; the results are added to the run's summary.json. Stopped in the
-middle, the same command resumes.
+Only mc.*, device, threads and progress can be given; the results are added to the run's summary.json. The same command
+resumes an interrupted evaluation.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from varrnn.training import summary as run_summary
 
 
 def main() -> None:
-    """A finished run asked for other mc.* only evaluates."""
+    """Start the finished run with other mc.* options, which only evaluates it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path, help="the folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
@@ -25,7 +25,7 @@ def main() -> None:
     summary = run_summary.finished(options.run_dir)
     asked.optim.epochs = summary["config"]["optim"]["epochs"]  # what was trained, whatever was asked for since
     if not asked.model.drops and asked.mc.samples:
-        print("without dropout every MC sample is the same: there is nothing to average")
+        print("this model has no dropout: every MC sample is the same, so there is nothing to average")
     training_run.run(asked, options.run_dir)
 
 

@@ -1,7 +1,7 @@
 """Export a finished run to results/weights: `python scripts/export_weights.py RUN_DIR [--name NAME]`.
 
-Weights in half precision (safetensors, at most 10 MB), config, vocabulary, metrics and a model card. Where the corpus
-is at hand, the exported model is evaluated on the test text and has to repeat the run's perplexity within 0.2 %.
+It writes weights in half precision (safetensors, at most 10 MB), config, vocabulary, metrics and a model card. If the
+corpus is available, the exported model must have the run's test perplexity within 0.2 %.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
     parser.add_argument("--name", help="name of the folder (task_size_model)")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="where the folder goes (results/weights)")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="parent folder (results/weights)")
     options = parser.parse_args()
     config = open_run(options.run).config
     name = options.name or f"{config.task.name}_{config.size.name}_{config.model.name}"
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def compare(exported: TrainedRun, run: TrainedRun) -> None:
-    """The exported model on the test text of its run."""
+    """Evaluate the exported model on the test text of its run."""
     try:
         corpus = CORPORA[run.config.task.corpus](run.config.task)  # type: ignore[attr-defined]
     except UserError as error:
@@ -52,9 +52,9 @@ def compare(exported: TrainedRun, run: TrainedRun) -> None:
         return
     text = " ".join(corpus.words[number] for number in corpus.test)
     found, wanted = exported.perplexity(text), run.metrics["test_ppl"]
-    print(f"test perplexity {found:.3f}, of the run {wanted:.3f} ({found / wanted - 1:+.3%})")
+    print(f"test perplexity {found:.3f}, that of the run {wanted:.3f} ({found / wanted - 1:+.3%})")
     if abs(found / wanted - 1) > TOLERANCE:
-        raise UserError(f"the exported model is further than {TOLERANCE:.1%} from its run; do not publish it")
+        raise UserError(f"the exported model's perplexity differs by more than {TOLERANCE:.1%}; do not publish it")
 
 
 if __name__ == "__main__":

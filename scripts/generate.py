@@ -1,8 +1,8 @@
-"""Write text with a trained language model, its words shaded by what the model does not know.
+"""Generate text with a trained language model, with words shaded by the model's uncertainty.
 
 `python scripts/generate.py RUN_DIR --prompt "the company said" --words 60 --temperature 0.8 --top-k 40 --samples 3`.
-By the dropout approximation, or with --mc: every text is then written by one function drawn from q, whose masks are
-held from the first word to the last. Without RUN_DIR the weights in results/weights are used.
+It uses the dropout approximation, or with --mc one function from q(omega) per text, with the same masks for all its
+words. Without RUN_DIR the weights in results/weights are used.
 """
 
 import argparse
@@ -22,16 +22,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", type=Path, metavar="RUN_DIR", help="folder of a finished run, or of weights")
     parser.add_argument("overrides", nargs="*", help="device=cuda, threads=1, mc.word_dropout=true")
-    parser.add_argument("--prompt", default="the", help='words to begin with ("the")')
-    parser.add_argument("--words", type=int, default=60, help="words to write (60)")
-    parser.add_argument("--temperature", type=float, default=0.8, help="below 1 likely words become likelier (0.8)")
-    parser.add_argument("--top-k", type=int, default=40, help="draw from the k likeliest words; 0: from all (40)")
+    parser.add_argument("--prompt", default="the", help='first words of the text ("the")')
+    parser.add_argument("--words", type=int, default=60, help="number of words to generate (60)")
+    parser.add_argument("--temperature", type=float, default=0.8, help="below 1, likely words become more likely (0.8)")
+    parser.add_argument("--top-k", type=int, default=40, help="draw from the k most likely words; 0: from all (40)")
     parser.add_argument("--samples", type=int, default=1, help="number of texts (1)")
-    parser.add_argument("--mc", action="store_true", help="one function drawn from q per text")
+    parser.add_argument("--mc", action="store_true", help="MC dropout: one function from q(omega) per text")
     parser.add_argument("--seed", type=int, default=0, help="seed of words and masks (0)")
     parser.add_argument("--shade", choices=(*SHADES, "none"), default=SHADES[0], help=f"({SHADES[0]})")
-    parser.add_argument("--shade-samples", type=int, default=20, help="MC samples behind the shades (20)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the shaded texts as a page")
+    parser.add_argument("--shade-samples", type=int, default=20, help="MC samples for the shades (20)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the shaded texts as an HTML page")
     options = parser.parse_intermixed_args()
     check(options)
     run = open_run(options.run or packaged(), options.overrides)

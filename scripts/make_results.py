@@ -20,14 +20,14 @@ TEXTS = (".md", ".tex", ".csv")
 
 
 def regenerate(records: Records, results: Path, readme: Path, figures: bool = True) -> list[Path]:
-    """Write everything; returns the files. `results` and `readme` are where the old texts are read, too."""
+    """Write everything and return the files; the sections are replaced in the texts at `results` and `readme`."""
     modules = [experiment(name) for name in names()]
     written = []
     for module in modules:
         artefact, texts = module.ARTEFACT, any(hasattr(module, name) for name in ("table", "tables", "page"))
         if texts or (figures and artefact.has_data(records)):
             written += artefact.render(records, results)
-        elif figures:  # a picture of empty axes helps nobody
+        elif figures:  # no image of empty axes
             for suffix in (".pdf", ".png"):
                 (results / "figures" / artefact.name).with_suffix(suffix).unlink(missing_ok=True)
     verdicts = judge_all(records)
@@ -41,7 +41,7 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
 
 
 def differing(records: Records) -> list[Path]:
-    """Committed texts that are not what the records give."""
+    """Committed texts that differ from those generated from the records."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         results, readme = folder / "results", folder / "README.md"
@@ -63,7 +63,7 @@ def main() -> None:
         old = differing(records)
         if old:
             raise UserError(f"out of date: {', '.join(str(path.relative_to(ROOT)) for path in old)}; run `make paper`")
-        print("tables, claims and README are what the records give")
+        print("tables, claims and README are up to date")
         return
     for path in regenerate(records, RESULTS, ROOT / "README.md"):
         print(f"wrote {path.relative_to(ROOT)}")

@@ -1,8 +1,8 @@
-"""Draw what a finished run does not know: `python scripts/plot_uncertainty.py RUN_DIR [--samples 30] [--text FILE]`.
+"""Plot the uncertainty of a finished run: `python scripts/plot_uncertainty.py RUN_DIR [--samples 30] [--text FILE]`.
 
 Language models: a text as coloured words (HTML, PNG, PDF), uncertainty against the words read so far, the test text
 against the same words in random order and against words drawn uniformly, and calibration. Sentiment: predictive
-standard deviation against error, and how much the predictive intervals hold. The numbers go into numbers.json.
+standard deviation against error, and coverage of the predictive intervals. The numbers are written to numbers.json.
 """
 
 import argparse
@@ -36,7 +36,7 @@ LM_DEFAULTS = {
     "length": 100,
     "show_words": 220,
     "text": None,
-}  # what only a language model's pictures have
+}  # options of language models only
 
 
 def main() -> None:
@@ -44,11 +44,11 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true or false, device=cuda, threads=1")
     parser.add_argument("--samples", type=int, default=30, help="stochastic passes (30)")
-    parser.add_argument("--words", type=int, help="words of the test text that are measured (2000)")
-    parser.add_argument("--length", type=int, help="words of a sequence in the position picture (100)")
-    parser.add_argument("--show-words", type=int, help="words that are shown in colour (220)")
+    parser.add_argument("--words", type=int, help="number of words of the test text (2000)")
+    parser.add_argument("--length", type=int, help="words per sequence in the figure of positions (100)")
+    parser.add_argument("--show-words", type=int, help="number of words shown in colour (220)")
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
-    parser.add_argument("--out", type=Path, help="folder of the pictures (RUN_DIR/uncertainty)")
+    parser.add_argument("--out", type=Path, help="folder of the figures (RUN_DIR/uncertainty)")
     options = parser.parse_intermixed_args()
     check(options)
     config = compose.load_config(options.run, options.overrides)
@@ -67,12 +67,12 @@ def main() -> None:
 
 
 def check(options: Any) -> None:
-    """Before anything is loaded: numbers that leave nothing to draw."""
+    """Check the options before anything is loaded."""
     for name, least in (("samples", 1), ("words", 2), ("length", 2), ("show_words", 2)):
         if getattr(options, name) is not None and getattr(options, name) < least:
             raise UserError(f"{flag(name)} {getattr(options, name)}: must be at least {least}")
     if any(override.startswith("mc.samples") for override in options.overrides):
-        raise UserError("mc.samples=: the passes of these pictures are set with --samples")
+        raise UserError("mc.samples=: set the number of samples with --samples instead")
     if options.text:
         read_own(options.text)
 
@@ -83,7 +83,7 @@ def flag(name: str) -> str:
 
 
 def check_task(options: Any, config: schema.RunConfig) -> None:
-    """Reviews are no text to colour, and their pictures need a spread; a text gets the usual numbers of words."""
+    """Reject options that the task does not have, and set the defaults of language models."""
     if config.task.kind == schema.LANGUAGE_MODEL:
         for name, usual in LM_DEFAULTS.items():
             setattr(options, name, usual if getattr(options, name) is None else getattr(options, name))
@@ -93,7 +93,7 @@ def check_task(options: Any, config: schema.RunConfig) -> None:
         raise UserError(f"{', '.join(given)}: only for language models; leave out for task={config.task.name}")
     if options.samples < 2:
         raise UserError(
-            f"--samples {options.samples}: must be at least 2 for task={config.task.name}: one has no spread"
+            f"--samples {options.samples}: must be at least 2 for task={config.task.name}, for a standard deviation"
         )
 
 
@@ -105,7 +105,7 @@ def read_own(file: Path) -> str:
 
 
 class Stages:
-    """What is being computed, and how far it is: a bar on a terminal, a line per stage elsewhere."""
+    """The progress of the stages: a bar on a terminal, a line per stage elsewhere."""
 
     def __init__(self) -> None:
         self.shown = sys.stderr.isatty()
@@ -118,7 +118,7 @@ class Stages:
         self.bar.close()
 
     def start(self, name: str, total: int) -> None:
-        """The next stage reads `total` words."""
+        """Start the next stage, which reads `total` words."""
         if self.shown:
             self.bar.reset(total)
             self.bar.set_description(name)
@@ -130,7 +130,7 @@ class Stages:
 
 
 def default_out(folder: Path) -> Path:
-    """Beside the run; exported weights are committed files, and pictures do not belong among them."""
+    """The default folder: in the run's folder, but not among exported weights, which are committed files."""
     if (folder / WEIGHTS).is_file():
         return Path("runs") / "uncertainty" / folder.resolve().name
     return folder / "uncertainty"
@@ -141,7 +141,7 @@ def load(folder: Path, overrides: list[str]) -> tuple[Any, Any]:
     run = open_run(folder, overrides)
     if not run.config.model.drops:
         name = run.config.model.name
-        raise UserError(f"{folder}: model={name} drops nothing, so MC dropout has nothing to say about it")
+        raise UserError(f"{folder}: model={name} has no dropout, so there is nothing to sample")
     task = base.build(run.config, run.device)
     if task.sha256 != run.data["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
@@ -151,7 +151,7 @@ def load(folder: Path, overrides: list[str]) -> tuple[Any, Any]:
 def language_model(
     task: LanguageModelTask, model: Any, config: schema.RunConfig, options: Any, stages: Stages
 ) -> dict[str, Any]:
-    """The four pictures of a language model."""
+    """The four figures of a language model."""
 
     def read(text: torch.Tensor, samples: int = options.samples) -> texts.WordUncertainty:
         seed, dropped = config.seed, config.mc.word_dropout
@@ -171,7 +171,7 @@ def language_model(
         "scrambled": texts.shuffled(text),
         "uniform words": texts.random_words(text, len(words)),
     }
-    stages.start("2/4 test text and strange texts", 3 * (len(text) - 1))
+    stages.start("2/4 test text, shuffled and random words", 3 * (len(text) - 1))
     measured = {name: read(one) for name, one in strange.items()}
     usual = measured["test text"]
     scores = {name: auroc_by_measure(measured[name], usual) for name in ("scrambled", "uniform words")}
@@ -186,14 +186,14 @@ def language_model(
 
 
 def own_text(file: Path, words: list[str]) -> torch.Tensor:
-    """A user's text as word ids; words that the model has never seen become `<unk>`."""
+    """The user's text as word ids; words that are not in the vocabulary become `<unk>`."""
     ids = {word: i for i, word in enumerate(words)}
     found = split_lines(read_own(file))
     unknown = [word for word in found if word not in ids]
     if unknown and UNK not in ids:
         raise UserError(f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}")
     if len(found) < 2:
-        raise UserError(f"{file}: {len(found)} words; at least 2 are needed")
+        raise UserError(f"{file}: the text has {len(found)} words; give at least 2")
     return torch.tensor([ids.get(word, ids.get(UNK, 0)) for word in found])
 
 
@@ -216,12 +216,12 @@ def reliability(known: texts.WordUncertainty) -> calibration.Reliability:
 def regression(
     task: SentimentTask, model: Any, config: schema.RunConfig, options: Any, stages: Stages
 ) -> dict[str, Any]:
-    """Deviation against error, and the share of ratings inside the predictive intervals."""
+    """Standard deviation against error, and the coverage of the predictive intervals."""
     stream = (config.seed, 0, task.test.number)
     stages.start("predictions", options.samples * task.test.x.numel())
     passes = mc_predictions(model, task.test.x, options.samples, stream, config.mc.word_dropout, stages.advance)
     drawn = passes * task.data.std + task.data.mean
-    half = len(task.test.y) // 2  # the first half fits the noise, the second is shown
+    half = len(task.test.y) // 2  # the noise is fitted on the first half, the second is shown
     precision = uncertainty.fit_precision(drawn[:, :half], task.test.y[:half])
     y = task.test.y[half:]
     known = uncertainty.regression(drawn[:, half:], precision, y)

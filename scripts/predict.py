@@ -1,7 +1,7 @@
 """Rate texts with a trained sentiment model: `python scripts/predict.py RUN_DIR --text "..."` or `--csv FILE`.
 
-Prints the rating by MC dropout with an interval that holds 95 % of unseen ratings, and how far the samples spread:
-what the model does not know. A CSV file needs a column `text`; it gets the columns rating, low, high, spread.
+It prints the rating by MC dropout, an interval that contains 95 % of unseen ratings, and the standard deviation of the
+samples (the model's uncertainty). A CSV file needs a column `text`; the columns rating, low, high, spread are added.
 """
 
 import argparse
@@ -25,16 +25,16 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished sentiment run")
     parser.add_argument("overrides", nargs="*", help="device=cuda, threads=1, mc.word_dropout=false")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--text", action="append", help="a text to rate; may be given several times")
+    what.add_argument("--text", action="append", help="a text to rate; can be repeated")
     what.add_argument("--csv", type=Path, help="file with a column `text`")
     parser.add_argument("--samples", type=int, default=50, help="MC samples (50); 0: the dropout approximation")
     parser.add_argument("--level", type=float, default=0.95, help="share of unseen ratings inside the interval (0.95)")
-    parser.add_argument("--out", type=Path, help="file for the result of --csv (the terminal)")
+    parser.add_argument("--out", type=Path, help="output file of --csv (default: the terminal)")
     options = parser.parse_intermixed_args()
     if options.samples < 0:
         raise UserError(f"--samples {options.samples}: must be at least 0")
     if options.out and not options.csv:
-        raise UserError("--out holds the result of --csv; leave it out with --text")
+        raise UserError("--out is the output file of --csv; leave it out with --text")
     rows = read_rows(options.csv) if options.csv else []
     texts = [row["text"] for row in rows] if options.csv else options.text
     run = open_run(options.run, options.overrides)
@@ -76,7 +76,7 @@ def describe(rating: Rating, level: float) -> str:
 
 
 def as_csv(rows: list[dict[str, str]], ratings: list[Rating]) -> str:
-    """The given columns with four more; columns of these names are replaced."""
+    """The input columns with four more; existing columns of these names are replaced."""
     out = io.StringIO()
     given = [name for name in rows[0] if name not in COLUMNS]
     writer = csv.DictWriter(out, [*given, *COLUMNS], extrasaction="ignore", lineterminator="\n")

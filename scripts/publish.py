@@ -6,9 +6,9 @@
 
     python scripts/publish.py --relocate
 
-Refused are unfinished runs, runs of changed code or of a commit that is not in the repository, unknown data, and what
-would replace the record of another run. A record's folder names what differs from the defaults; when a default has
-changed, --relocate moves the older records to where they belong now.
+It rejects unfinished runs, runs with uncommitted changes or of a commit that is not in the repository, unknown data,
+and runs that would replace the record of another run. A record's path names the options that differ from the defaults;
+when a default has changed, --relocate moves older records to their new paths.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble")
     parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
-    parser.add_argument("--relocate", action="store_true", help="first move records to where today's defaults put them")
+    parser.add_argument("--relocate", action="store_true", help="first move records to their paths by today's defaults")
     options = parser.parse_args()
     if not options.runs and not options.relocate:
         parser.error("nothing to publish: name the folder of a finished run")
@@ -41,7 +41,7 @@ def main() -> None:
         except UserError as error:
             refused += 1
             print(f"refused: {error}", file=sys.stderr)
-    print(f"{len(options.runs) - refused} published, {refused} refused; `make paper` renews tables, figures and claims")
+    print(f"{len(options.runs) - refused} published, {refused} refused; update tables and figures with `make paper`")
     sys.exit(1 if refused else 0)
 
 

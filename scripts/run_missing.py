@@ -1,8 +1,8 @@
 """Start every run of a table or figure that has no record yet: python scripts/run_missing.py table1 launcher=joblib
 
-A record of fewer epochs than the run should have does not count: such a run resumes from its folder. Runs that differ
-in one option become one multirun; finished ones are skipped and broken ones resumed by run.py, so the same command can
-be repeated until all is done. Further words KEY=VALUE are passed on to run.py, which starts in the current folder.
+A run whose record has too few epochs is extended from its folder. Runs that differ in one option become one multirun.
+run.py skips finished runs and resumes interrupted ones, so the same command can be repeated until all are done. Further
+arguments KEY=VALUE are passed to run.py, which starts in the current folder.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from varrnn.training.signals import run_subprocess
 
 
 def main() -> int:
-    """Print the commands, or carry them out one after the other; a failing one does not stop the others."""
+    """Print the commands, or run them one after the other; a failed command does not stop the others."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artefact", help="a file of experiments/: table1, figure3, ensemble, ...")
     parser.add_argument("--list", action="store_true", help="only print the commands")
-    parser.add_argument("--seeds", type=numbers, metavar="1,2", help="only these (by default all that it needs)")
+    parser.add_argument("--seeds", type=numbers, metavar="1,2", help="only these seeds (default: all that it needs)")
     parser.add_argument("--records", default=RECORDS, help="folder of records (results/records)")
     options, passed_on = parser.parse_known_args()
     for word in passed_on:
@@ -38,7 +38,7 @@ def main() -> int:
         line = " ".join([command, *map(shlex.quote, passed_on)])
         print(line, flush=True)
         words = [sys.executable, str(ROOT / "run.py"), *shlex.split(line)[2:]]
-        if not options.list and run_subprocess(words, Path.cwd()):  # here, so that runs_root=x is ours
+        if not options.list and run_subprocess(words, Path.cwd()):  # paths are relative to this folder
             failed.append(line)
     for line in failed:
         print(f"failed or stopped: {line}", file=sys.stderr)
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """`1,2`: one word, since what follows goes to run.py."""
+    """Parse `1,2`: one argument, since further ones go to run.py."""
     return [int(part) for part in text.split(",")]
 
 
@@ -58,7 +58,7 @@ def artefact(name: str) -> Artefact:
 
 
 def missing(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:
-    """As few commands as possible for all runs without a record, or with one of fewer epochs."""
+    """As few commands as possible for all runs without a record, or with too few epochs."""
     records = load(folder)
     needed = [(run, records.missing(run, seeds or wanted.seeds)) for run in unique(wanted.runs)]
     return commands((run, seeds) for run, seeds in needed if seeds)

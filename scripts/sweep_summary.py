@@ -1,11 +1,11 @@
-"""The ranking of every grid below a folder of runs, a heat map, the YAML of the best choice, and what is unfinished.
+"""Rank every grid below a folder of runs; write heat maps and the YAML of the best points; list unfinished runs.
 
     python scripts/sweep_summary.py                    # everything below runs/
     python scripts/sweep_summary.py results/records    # published records
-    python scripts/sweep_summary.py --sweep-key optim.lr    # a sweep over something else than rates and weight decay
+    python scripts/sweep_summary.py --sweep-key optim.lr    # a sweep over other options than rates and weight decay
 
-Grid points are ranked by their validation value (mean over the seeds that all have), never by the test set. The exit
-status is 1 when a run has failed or was stopped, or when no run was found.
+Grid points are ranked by their validation value (mean over the seeds that all have), not by the test set. The exit
+status is 1 if a run has failed or was stopped, or if no run was found.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from varrnn.sweeps.unfinished import unfinished_runs
 
 
 def main() -> int:
-    """Print, write, and say whether all is well."""
+    """Print and write the summaries; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), help="folder of runs, or of records (runs)")
     parser.add_argument(
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def check(sweep_keys: list[str]) -> None:
-    """Every key that was swept is an option, and one by which runs of one grid can differ."""
+    """Check that every --sweep-key is an option in which the runs of a grid can differ."""
     known = option_docs()
     for key in sweep_keys:
         if key not in known:
@@ -57,21 +57,21 @@ def check(sweep_keys: list[str]) -> None:
         if key == "seed":
             raise UserError("--sweep-key seed: a grid point is the mean over its seeds; leave it out")
         if key in (*CHOICE_GROUPS, *(f"{group}.name" for group in CHOICE_GROUPS)) or not compared({key: None}):
-            raise UserError(f"--sweep-key {key}: no grid is ranked over this option; leave it out")
+            raise UserError(f"--sweep-key {key}: grids are not ranked over this option; leave it out")
 
 
 def published(runs: Path) -> bool:
-    """Are these committed records?"""
+    """Whether this is the folder of committed records."""
     return runs.resolve().is_relative_to(RECORDS.parent)
 
 
 def default_out(runs: Path) -> Path:
-    """Beside the runs; what is made of committed records stays out of the repository."""
+    """The default folder: in the folder of runs, but outside the repository's records."""
     return ROOT / "runs" / "summary_of_records" if published(runs) else runs / "summary"
 
 
 def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
-    """One grid; a single point that was only repeated over seeds has no map and no best."""
+    """Print and write one grid; a single point has neither a heat map nor a best point."""
     if not grid.score:
         print(f"{grid.title}: no validation value, so nothing can be chosen (sentiment: set task.hold_out=0.1)\n")
         return
@@ -83,7 +83,7 @@ def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
         for path in (file, *ranking.write(out), *heatmap.draw_heatmap(grid, out)):
             print(f"wrote {path}")
         command = sweep_ranking.next_command(grid) if published(runs) else sweep_ranking.next_command(grid, str(runs))
-        print(f"the best with three seeds: {command}")
+        print(f"run the best point with three seeds: {command}")
     print()
 
 

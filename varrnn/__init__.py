@@ -1,6 +1,6 @@
 """Dropout for recurrent networks as approximate Bayesian inference (Gal & Ghahramani, 2016).
 
-What needs torch is imported on first use: commands that only read configs or records answer without it.
+Modules that need torch are imported on first use, so that commands that only read configs or records start fast.
 """
 
 import importlib

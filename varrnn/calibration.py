@@ -1,4 +1,4 @@
-"""Does a model know how often it is right? Reliability diagram, ECE, NLL, Brier score; intervals for regression."""
+"""Calibration: reliability diagram, ECE, NLL and Brier score for classes; interval coverage for regression."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-2  # of a sum of probabilities; half precision is not exact
+TOLERANCE = 1e-2  # allowed error of a sum of probabilities, which are not exact in half precision
 
 
 @dataclass
 class Reliability:
-    """The reliability diagram: in bins of confidence, how often the answer was right. Data are added batch by batch.
+    """The reliability diagram: the accuracy in each bin of confidence. ``add`` takes data batch by batch.
 
     Args:
         bins: the number of bins of equal width.
 
     Example:
         >>> diagram = Reliability(bins=2).add(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
-        >>> round(diagram.ece, 2)  # 85 % sure on average, half of the answers right
+        >>> round(diagram.ece, 2)  # mean confidence 85 %, accuracy 50 %
         0.35
     """
 
@@ -33,14 +33,14 @@ class Reliability:
 
     @torch.no_grad()
     def add(self, probabilities: Tensor, targets: Tensor) -> "Reliability":
-        """Class probabilities (..., K) and the true classes (...)."""
+        """Add class probabilities (..., K) and the true classes (...)."""
         _check(probabilities, targets)
         confidence, answer = probabilities.max(-1)
         return self.add_answers(confidence.flatten(), (answer == targets).flatten())
 
     @torch.no_grad()
     def add_answers(self, confidence: Tensor, correct: Tensor) -> "Reliability":
-        """The probability of each answer, and whether it was right."""
+        """Add the probability of each predicted class, and whether it was the true one."""
         if self.counts is None or self.confidences is None or self.hits is None:
             zero = torch.zeros(self.bins, dtype=torch.float64, device=confidence.device)
             self.counts, self.confidences, self.hits = zero, zero.clone(), zero.clone()
@@ -59,12 +59,12 @@ class Reliability:
 
     @property
     def accuracy(self) -> Tensor:
-        """The share of right answers in each bin, nan where it is empty."""
+        """The share of correct predictions in each bin, nan where it is empty."""
         return self._filled()[2] / self._filled()[0]
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: |accuracy - confidence|, weighted by the number of answers in a bin."""
+        """Expected calibration error: |accuracy - confidence|, weighted by the number of predictions in a bin."""
         counts, confidences, hits = self._filled()
         return float((confidences - hits).abs().sum() / counts.sum())
 
@@ -103,7 +103,7 @@ def brier(probabilities: Tensor, targets: Tensor) -> Tensor:
 
 
 def coverage(mean: Tensor, variance: Tensor, targets: Tensor, levels: Sequence[float]) -> Tensor:
-    """The share of targets inside the central interval of N(mean, variance) that should hold each level of them.
+    """The share of targets inside the central interval of N(mean, variance), for each nominal level.
 
     Example:
         >>> coverage(torch.zeros(4), torch.ones(4), torch.tensor([0.1, -0.5, 1.2, 3.0]), levels=[0.5, 0.95])
@@ -117,11 +117,11 @@ def coverage(mean: Tensor, variance: Tensor, targets: Tensor, levels: Sequence[f
         raise ValueError(f"levels={list(levels)} must lie between 0 and 1")
     half = torch.special.ndtri((1 + wanted) / 2)  # in standard deviations
     away, sd = (x.double().flatten() for x in ((targets - mean).abs(), variance.sqrt()))
-    return (away <= half.unsqueeze(1) * sd).double().mean(1)  # not divided: certain and right is inside
+    return (away <= half.unsqueeze(1) * sd).double().mean(1)  # no division by sd, which may be 0
 
 
 def check_probabilities(p: Tensor) -> None:
-    """Logits would give numbers too, only without a meaning."""
+    """Raise for logits, which would give meaningless numbers without an error."""
     off = (p.sum(-1, dtype=torch.float64) - 1).abs()
     if not bool(((p >= 0).all(-1) & (off <= TOLERANCE)).all()):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""VariationalLSTMCell, VariationalGRUCell and VariationalRNNCell: one time step, for loops that the caller writes."""
+"""VariationalLSTMCell, VariationalGRUCell and VariationalRNNCell: one time step, for a custom time loop."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from varrnn.layers import VariationalRNNBase, gru_cell, lstm_cell, rnn_cell
 
 
 class VariationalCellBase(VariationalRNNBase):
-    """One step of a recurrent layer: torch's cell with masks.
+    """One time step of a recurrent layer: torch's cell with masks.
 
-    A cell does not know when a sequence ends. Where masks are on (train() or ``mc_dropout``), they are drawn once per
-    sequence by the caller, in one of two ways; without either, a call raises instead of dropping units anew per step:
+    A cell does not know where a sequence begins. In train() and under ``mc_dropout`` the caller draws the masks once
+    per sequence, in one of two ways; without either, a call raises, because new masks at every step would be wrong:
 
     - ``masks = cell.sample_masks(batch_size)`` before the loop, ``cell(x, state, masks)`` inside it;
     - ``with hold_masks(model):`` around the loop.
@@ -53,7 +53,7 @@ class VariationalCellBase(VariationalRNNBase):
     def sample_masks(  # type: ignore[override]
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> tuple[Masks, ...]:
-        """Draw the masks of one sequence for each row, to be passed to the call of every step."""
+        """Draw masks for ``batch_size`` sequences; pass them to the call of every step."""
         return super().sample_masks(batch_size, 1, generator)
 
     def _draw_masks(self, batch_size: int, steps: int) -> tuple[Masks, ...]:
@@ -70,7 +70,7 @@ class VariationalCellBase(VariationalRNNBase):
         return self.draw_or_held(key, self.sample_masks, batch_size)
 
     def _with_layer_axis(self, hx: Any, batch_size: int, batched: bool) -> State | Tensor | None:
-        """The state with the axis of layers that whole layers have; other kinds are named by them."""
+        """Check the state and add the axis of layers that the states of whole layers have."""
         if hx is None:
             return None
         given = tuple(hx) if self.cell.states > 1 and isinstance(hx, tuple | list) else (hx,)
@@ -88,7 +88,7 @@ class VariationalCellBase(VariationalRNNBase):
         return ["weight_ih", "weight_hh", "bias_ih", "bias_hh"][: 4 if self.bias else 2]
 
     def reset_parameters(self) -> None:
-        """As torch does; a cell without bias has the names nevertheless, as torch's."""
+        """Initialise as torch does; without bias, ``bias_ih`` and ``bias_hh`` are None, as in torch's cells."""
         if not self.bias:
             self.register_parameter("bias_ih", None)
             self.register_parameter("bias_hh", None)

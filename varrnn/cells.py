@@ -1,7 +1,8 @@
-"""RNN, LSTM and GRU: one readable step each, and the one time loop over them.
+"""RNN, LSTM and GRU: one function for a time step of each, and one time loop for all of them.
 
-This is the reference that the kernels are tested against (``backend="reference"``). Cells never see ``None`` masks,
-``training`` or a probability: no dropout is the mask of ones. Gates keep torch's order and layout.
+This is the reference implementation (``backend="reference"``); the kernels are tested against it. A cell always gets
+masks as tensors, without dropout a mask of ones; it knows neither ``training`` nor probabilities. Gates keep torch's
+order and layout.
 
 Shapes: x (B, I), h and c (B, H), masks of one step (gate or 1, B or 1, unit or 1).
 """
@@ -21,7 +22,7 @@ State = tuple[Tensor, ...]
 
 
 class Weights(NamedTuple):
-    """W, U and the two biases of one layer and direction, laid out as in torch: gates stacked on the first axis."""
+    """W, U and the two biases of one layer and direction, in torch's layout: gates stacked on the first axis."""
 
     w_ih: Tensor
     w_hh: Tensor
@@ -30,7 +31,7 @@ class Weights(NamedTuple):
 
 
 def hard_sigmoid(x: Tensor) -> Tensor:
-    """The gates of the authors' Keras fork: slope 0.2 (torch's own hardsigmoid has 1/6)."""
+    """The gate activation of the authors' Keras fork: slope 0.2 (torch's hardsigmoid has slope 1/6)."""
     return (0.2 * x + 0.5).clamp(0.0, 1.0)
 
 
@@ -61,7 +62,7 @@ class RNNCell:
 
 @dataclass(frozen=True)
 class LSTMCell:
-    """The LSTM of equation non-tied-weights; one mask per gate is the same equation with masks that differ."""
+    """The LSTM of equation non-tied-weights; untied dropout is the same equation with a different mask per gate."""
 
     gates: ClassVar[int] = 4
     states: ClassVar[int] = 2
@@ -69,20 +70,20 @@ class LSTMCell:
     candidate_activation: Activation = torch.tanh
 
     def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
-        """One time step; z_c masks the memory (equation tied-weights-rnn-dropout) and scales h where it is read."""
+        """One time step; z_c masks the memory cell (equation tied-weights-rnn-dropout) and scales the output h."""
         h, c = state
         a_i, a_f, a_g, a_o = product(x, z.z_x, w.w_ih, w.b_ih, 4) + product(h, z.z_h, w.w_hh, w.b_hh, 4)
         i, f, o = self.gate_activation(a_i), self.gate_activation(a_f), self.gate_activation(a_o)
         c = (f * c + i * self.candidate_activation(a_g)) * z.z_c[0]
-        # the output's tanh stays whatever the candidate's activation is, in the paper's equation and in the Keras fork
+        # as in the paper and in the Keras fork, the output uses tanh with every candidate activation
         return o * torch.tanh(c) * z.z_c[-1], c
 
 
 @dataclass(frozen=True)
 class GRUCell:
-    """The GRU in torch's order r, z, n; ``reset_after=True`` is torch's variant, False that of Cho et al.
+    """The GRU in torch's gate order r, z, n; ``reset_after=True`` is torch's variant, False that of Cho et al.
 
-    Masks act on the inputs of the recurrent products only: the leak u o h_{t-1} stays whole.
+    Masks act on the inputs of the recurrent products only, not on h_{t-1} in the leak term u o h_{t-1}.
     """
 
     gates: ClassVar[int] = 3
@@ -92,7 +93,7 @@ class GRUCell:
     reset_after: bool = True
 
     def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
-        """One time step; u keeps the old state (the paper's z, which here would read as a mask)."""
+        """One time step; u is the update gate, which keeps the old state (z in the literature; here z is a mask)."""
         (h,) = state
         x_r, x_u, x_n = product(x, z.z_x, w.w_ih, w.b_ih, 3)
         h_r, h_u, h_n = product(h, z.z_h, w.w_hh, w.b_hh, 3)
@@ -117,7 +118,7 @@ def at(masks: Masks, t: int) -> Masks:
 def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, lengths: Tensor | None = None) -> State:
     """Run the cell over x (T, B, I). Returns every h_t, and every c_t for an LSTM, as (T, B, H).
 
-    A sequence that has ended after its ``lengths`` (B,) keeps its state: running on, it might grow beyond all bounds.
+    After its length in ``lengths`` (B,) a sequence keeps its state: without input the state could overflow.
     """
     history = []
     for t in range(x.shape[0]):
@@ -137,13 +138,13 @@ def reference_gradients(
     gradients: tuple[Tensor | None, ...],
     needs_grad: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of (x, *state, *weights) from those of ``unroll``'s outputs, which can be differentiated again.
+    """The gradients of (x, *state, *weights) from those of ``unroll``'s outputs; they can be differentiated again.
 
-    For the backward pass of a kernel: the forward pass is computed once more, in the reference implementation.
+    A kernel's backward pass calls this; it recomputes the forward pass with the reference implementation.
     """
     again = torch.is_grad_enabled()
     with torch.enable_grad(), without_autocast(masks.z_x.device.type):
-        # a view of each input: where one was computed from another, the gradient must not flow on to that one
+        # a view of each input: if one input was computed from another, no gradient may flow from one to the other
         views = [None if t is None else t.view_as(t) if t.requires_grad else t for t in inputs]
         x, *rest = views
         state, weights = rest[: cell.states], rest[cell.states :]

@@ -1,4 +1,4 @@
-"""torch's recurrent layers into this package's and back, in any model; the parameters stay the same objects."""
+"""Convert torch's recurrent layers in any model to this package's and back; the parameters stay the same objects."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def from_torch(
         module: a model, or one of these layers.
         dropout: the rates of all layers: a ``DropoutRates``, a mapping, or a float p for tied p_W = p_U = p.
         embeddings: whether every nn.Embedding becomes a ``WordEmbedding`` with the rate p_E of ``dropout``.
-        batch_first: for these embeddings, whether words are (B, T); by default as the recurrent layers have it.
+        batch_first: for these embeddings, whether words are (B, T); by default as in the recurrent layers.
 
     Example:
         >>> model = nn.ModuleDict({"rnn": nn.LSTM(3, 4), "out": nn.Linear(4, 2)})
@@ -56,11 +56,11 @@ def from_torch(
     _refuse_subclasses(module, embeddings)
     found = [m for m in module.modules() if type(m) in LAYERS or type(m) in CELLS]
     if not found and not (embeddings and any(type(m) is nn.Embedding for m in module.modules())):
-        raise ValueError(f"from_torch: {type(module).__name__} has no nn.LSTM, nn.GRU, nn.RNN or cell of theirs in it")
+        raise ValueError(f"from_torch: {type(module).__name__} contains no nn.LSTM, nn.GRU, nn.RNN or cell of these")
     if batch_first is None:
         said = {m.batch_first for m in found if type(m) in LAYERS}
         if embeddings and len(said) != 1:
-            raise ValueError("from_torch: give batch_first=, whether the words of embeddings are (B, T) or (T, B)")
+            raise ValueError("from_torch: give batch_first=, True if the words of embeddings are (B, T), else False")
         batch_first = said == {True}
 
     def convert(name: str, old: nn.Module) -> nn.Module | None:
@@ -81,9 +81,9 @@ def from_torch(
 def to_torch(module: nn.Module) -> nn.Module:
     """A copy of a model with torch's layers in place of this package's: for scripting, quantisation and ONNX.
 
-    The copy shares its parameters with the model and equals it in eval(), which it is put into; it never drops
-    anything. ``WordEmbedding`` becomes nn.Embedding, ``SequenceDropout`` nn.Identity. A layer that torch does not have
-    (other activations, reset_after=False, cell_scaling="step" with p_c) raises.
+    The copy is in eval(), shares its parameters with the model and gives the same outputs as the model in eval(); it
+    has no dropout. ``WordEmbedding`` becomes nn.Embedding, ``SequenceDropout`` nn.Identity. A layer that torch does not
+    have (other activations, reset_after=False, cell_scaling="step" with p_c) raises.
 
     Example:
         >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.3)).eval()
@@ -92,7 +92,7 @@ def to_torch(module: nn.Module) -> nn.Module:
         ('LSTM', True)
     """
     if not any(isinstance(m, VariationalRNNBase | WordEmbedding | SequenceDropout) for m in module.modules()):
-        raise ValueError(f"to_torch: {type(module).__name__} has no layer of varrnn in it")
+        raise ValueError(f"to_torch: {type(module).__name__} contains no layer of varrnn")
 
     def convert(name: str, old: nn.Module) -> nn.Module | None:
         if isinstance(old, VariationalRNNBase):
@@ -130,7 +130,7 @@ def _layer_to_torch(name: str, old: VariationalRNNBase) -> nn.Module:
         raise ValueError(f"to_torch: {name} is a {old}, which torch does not have")
     if not all(is_ones(z) for masks in old.ones_masks() for z in masks):
         raise ValueError(
-            f"to_torch: {name} scales its memory in eval (cell_scaling={old.cell_scaling!r}), torch does not"
+            f"to_torch: {name} scales its memory cell in eval (cell_scaling={old.cell_scaling!r}), torch does not"
         )
     options = {"nonlinearity": old.nonlinearity} if isinstance(old, VariationalRNN | VariationalRNNCell) else {}
     if type(old) in CELLS.values():
@@ -158,7 +158,7 @@ def _replace(module: nn.Module, convert: Callable[[str, nn.Module], nn.Module | 
         new = convert(name or type(old).__name__, old)
         if new is not None:
             memo[id(old)] = _adopt(name or type(old).__name__, new, old)
-    return copy.deepcopy(module, memo)  # which takes what the memo holds in place of a copy
+    return copy.deepcopy(module, memo)  # deepcopy uses the objects in the memo instead of copying
 
 
 def _adopt(name: str, new: nn.Module, old: nn.Module) -> nn.Module:
@@ -166,7 +166,7 @@ def _adopt(name: str, new: nn.Module, old: nn.Module) -> nn.Module:
     wanted, found = (dict(m.named_parameters(recurse=False)) for m in (new, old))
     if wanted.keys() != found.keys():
         extra = ", ".join(sorted(wanted.keys() ^ found.keys()))
-        raise ValueError(f"{name} has other parameters than a plain {type(old).__name__} ({extra}); convert it by hand")
+        raise ValueError(f"{name} does not have the parameters of a {type(old).__name__} ({extra}); convert it by hand")
     for key, parameter in found.items():
         setattr(new, key, parameter)
     for hooks in HOOKS:
@@ -175,7 +175,7 @@ def _adopt(name: str, new: nn.Module, old: nn.Module) -> nn.Module:
 
 
 def _refuse_subclasses(module: nn.Module, embeddings: bool) -> None:
-    """A subclass may compute something else."""
+    """Raise for subclasses of torch's layers, whose forward may differ."""
     kinds = (*LAYERS, *CELLS, *((nn.Embedding,) if embeddings else ()))
     for name, found in module.named_modules():
         if isinstance(found, kinds) and type(found) not in kinds and not isinstance(found, WordEmbedding):

@@ -1,10 +1,11 @@
 """Section 4 of the paper: which units are dropped, and over what a mask is shared.
 
-Sharing is broadcasting. Every mask has axes (time, gate, batch, unit), and an axis over which the mask is shared has
-size 1: "the same mask at every step" is a time axis of 1, "tied" is a gate axis of 1. No dropout is the mask of ones.
+Masks are shared by broadcasting. Every mask has axes (time, gate, batch, unit), and an axis over which the mask is
+shared has size 1: "the same mask at every step" is a time axis of 1, "tied" is a gate axis of 1. Without dropout the
+mask is one.
 
-Names of the probabilities elsewhere: p_E / p_W / p_U / p_y are dropout_x / _i / _h / _o in the authors' Lua code and
-p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probability of DROPPING.
+p_E / p_W / p_U / p_y are called dropout_x / _i / _h / _o in the authors' Lua code and p_emb / p_W / p_U / p_dense in
+their Keras fork. In this package p is always the probability of DROPPING.
 """
 
 import threading
@@ -28,17 +29,17 @@ CELL_SCALINGS = ("read", "step", "inverted")
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutRates:
-    """Which units are dropped with which probability, and over what their masks are shared. Keyword-only.
+    """The dropout probabilities of each kind of unit, and over what their masks are shared. Keyword-only.
 
-    Every layer applies the rates that concern it: recurrent layers p_W, p_U and p_c, ``WordEmbedding`` p_E,
-    ``SequenceDropout`` p_y. Layers also accept a mapping with these keys, as it comes from YAML or JSON, and
-    ``torch.load(weights_only=True)`` loads this class once ``varrnn`` is imported.
+    Recurrent layers apply p_W, p_U and p_c, ``WordEmbedding`` p_E, ``SequenceDropout`` p_y. Layers also accept a
+    mapping with these keys, for example from YAML or JSON. ``torch.load(weights_only=True)`` loads this class once
+    ``varrnn`` is imported.
 
     Args:
-        p_E: the probability of dropping a word type, each sequence on its own.
+        p_E: the probability of dropping a word type, for each sequence separately.
         p_W: of dropping an input unit, of every layer.
-        p_U: of dropping a unit of the recurrent state where it enters the recurrent product.
-        p_c: of dropping a unit of the LSTM's memory (Moon et al.).
+        p_U: of dropping a unit of the recurrent state h in the recurrent product.
+        p_c: of dropping a unit of the LSTM's memory cell (Moon et al.).
         p_y: of dropping a unit of the last layer's output.
         per_step: True draws a new mask at every time step (Zaremba et al.), False one per sequence.
         per_gate: True draws a mask for every gate ("untied"), False one for all of them ("tied").
@@ -50,7 +51,7 @@ class DropoutRates:
         DropoutRates(p_E=0.0, p_W=0.3, p_U=0.2, p_c=0.0, p_y=0.0, per_step=False, per_gate=True, per_batch=False)
     """
 
-    _implied: ClassVar[tuple[str, ...]] = ()  # rates that a preset has set, and not the caller
+    _implied: ClassVar[tuple[str, ...]] = ()  # rates set by a preset, not by the caller
     p_E: float = 0.0
     p_W: float = 0.0
     p_U: float = 0.0
@@ -65,7 +66,7 @@ class DropoutRates:
             value = getattr(self, field.name)
             if field.name.startswith("p_"):
                 check_probability(field.name, value)
-                object.__setattr__(self, field.name, float(value))  # from NumPy's kinds too
+                object.__setattr__(self, field.name, float(value))  # NumPy scalars too
             elif not isinstance(value, bool):
                 raise TypeError(f"{field.name}={value!r} must be True or False")
 
@@ -117,7 +118,7 @@ class DropoutRates:
         return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
 
     def for_layers(self) -> "DropoutRates":
-        """The part that recurrent layers apply: p_E belongs to WordEmbedding, p_y to whatever reads the last layer."""
+        """The rates that recurrent layers apply, without p_E (WordEmbedding) and p_y (SequenceDropout)."""
         return replace(self, p_E=0.0, p_y=0.0)
 
 
@@ -125,7 +126,7 @@ torch.serialization.add_safe_globals([DropoutRates])  # hyper-parameters in a ch
 
 
 def check_probability(name: str, value: float) -> None:
-    """Refuse what is not a drop probability; p = 1 would drop everything and has no inverse scaling."""
+    """Raise unless the value is in [0, 1); p = 1 would drop everything, and 1/(1-p) would be infinite."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r} must be a number in [0, 1): the probability of dropping")
     if not 0.0 <= value < 1.0:
@@ -137,7 +138,7 @@ _float_explained = False
 
 
 def as_rates(dropout: Rates, layer: str, memory: bool, stacklevel: int) -> DropoutRates:
-    """The rates of a recurrent layer, which has a ``memory`` if it is an LSTM, from what its constructor was given."""
+    """The rates of a recurrent layer from its ``dropout`` argument; only an LSTM has ``memory``, which p_c needs."""
     if isinstance(dropout, Mapping):
         dropout = DropoutRates.from_mapping(dropout)
     elif not isinstance(dropout, DropoutRates):
@@ -146,27 +147,27 @@ def as_rates(dropout: Rates, layer: str, memory: bool, stacklevel: int) -> Dropo
             _explain_float(layer, float(dropout), stacklevel + 1)
         dropout = DropoutRates.variational(p_W=dropout, p_U=dropout)
     if dropout.p_c and not memory:
-        raise ValueError(f"{layer}: dropout on the memory (p_c={dropout.p_c}) needs an LSTM; use it or set p_c=0")
+        raise ValueError(f"{layer}: dropout on the memory (p_c={dropout.p_c}) needs an LSTM; use an LSTM or set p_c=0")
     owners = {"p_E": "belongs to WordEmbedding", "p_y": "belongs to SequenceDropout on the output"}
     unused = [n for n in owners if getattr(dropout, n) and n not in dropout._implied]
     if unused:
-        told = "; ".join(f"{name}={getattr(dropout, name)} {owners[name]}" for name in unused)
+        ignored = "; ".join(f"{name}={getattr(dropout, name)} {owners[name]}" for name in unused)
         warnings.warn(
-            f"{layer} applies p_W, p_U and p_c only; {told}. Pass dropout.for_layers() to say that you know.",
+            f"{layer} applies p_W, p_U and p_c only; {ignored}. Pass dropout.for_layers() to silence this warning.",
             stacklevel=stacklevel,
         )
     return dropout
 
 
 def _explain_float(layer: str, p: float, stacklevel: int) -> None:
-    """Once per process: a number means something else in torch's layers."""
+    """Warn once per process that a float has another meaning in torch's layers."""
     global _float_explained
     if not _float_explained:
         _float_explained = True
         warnings.warn(
             f"{layer}: dropout={p:g} drops the input of every layer and the recurrent state with one mask per sequence "
-            "(tied, p_W = p_U), where torch's layers drop between layers only, with a new mask at every step. To say "
-            f"that you know: dropout=DropoutRates.variational(p_W={p:g}, p_U={p:g})",
+            "(tied, p_W = p_U); torch's layers drop between layers only, with a new mask at every step. Pass "
+            f"dropout=DropoutRates.variational(p_W={p:g}, p_U={p:g}) to silence this warning",
             stacklevel=stacklevel,
         )
 
@@ -174,18 +175,18 @@ def _explain_float(layer: str, p: float, stacklevel: int) -> None:
 class Masks(NamedTuple):
     """The masks of one layer in one direction, axes (time, gate, batch, unit), size 1 where shared.
 
-    The time axis counts the steps that the direction takes: a reverse direction takes its first at the last input.
-    ``z_c`` has no gates; its gate axis tells the mask on the memory c_t (index 0) from the factor on h_t where it is
-    read (index 1).
+    The time axis is in the order of the direction: in the reverse direction, step 0 reads the last input.
+    ``z_c`` has no gates; its second axis holds the mask on the memory cell c_t (index 0) and the factor on the output
+    h_t (index 1).
 
-    Change a mask with torch's operations (``masks.z_x.mul_(2)``) or build a new one. A mask of ones that is edited
-    through ``.numpy()`` or ``.data`` may be ignored on a GPU: ones are recognised by their version counter, which such
-    an edit does not advance, and a kernel does not multiply by them (on the CPU the value is compared).
+    Change a mask with torch's operations (``masks.z_x.mul_(2)``) or build a new one. Do not edit a mask of ones through
+    ``.numpy()`` or ``.data``: kernels skip the multiplication by such a mask, and recognise it by its version counter,
+    which these edits do not advance. On the CPU the value is compared as well; on a GPU the edit may be ignored.
 
     Attributes:
         z_x: on the layer's input, (T or 1, gates or 1, B or 1, I or 1).
         z_h: on the recurrent state, (T or 1, gates or 1, B or 1, H or 1).
-        z_c: on the memory of an LSTM, (T or 1, 2 or 1, B or 1, H or 1).
+        z_c: on the memory cell of an LSTM, (T or 1, 2 or 1, B or 1, H or 1).
 
     Example:
         >>> layer = VariationalGRU(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5, tied=False))
@@ -201,34 +202,35 @@ class Masks(NamedTuple):
 
 
 def like(weight: Tensor) -> dict[str, Any]:
-    """Where and in what precision the masks of a weight's inputs are made."""
+    """The device and dtype of a weight, for the masks of its inputs."""
     return {"device": weight.device, "dtype": weight.dtype}
 
 
 def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
     """One mask with inverted scaling: 0 with probability p, else 1/(1-p), so that its mean is one."""
-    if transformed():  # vmap(randomness="different") allows no draw in place
+    if transformed():  # vmap(randomness="different") rejects in-place sampling
         return torch.bernoulli(torch.full(shape, 1.0 - p, **where), generator=generator) / (1.0 - p)
     return torch.empty(shape, **where).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
 
 
 def ones(**where) -> Tensor:
-    """No dropout: the mask of ones, shared over every axis. It is marked, so that a kernel need not multiply by it."""
-    with torch.inference_mode(False):  # a version counter, which tells whether somebody wrote into the mask
+    """A mask of ones (no dropout), shared over every axis. Kernels recognise its mark and skip the multiplication."""
+    with torch.inference_mode(False):  # only a normal tensor has a version counter, which shows later writes
         one = torch.ones(1, 1, 1, 1, **where)
     one.varrnn_ones = True  # type: ignore[attr-defined]
     return one
 
 
 def is_ones(z: Tensor) -> bool:
-    """Whether z is still what ``ones`` made; False only costs a multiplication, and asks the device nothing."""
+    """Whether z is an unmodified mask from ``ones``. It reads no values; a wrong False only costs a multiplication."""
     return getattr(z, "varrnn_ones", False) and z._version == 0
 
 
 def unmark_edited(z: Tensor) -> Tensor:
-    """A mask of ones that was edited through ``.numpy()`` or ``.data``, which no version counter shows, as a plain one.
+    """Remove the mark from a mask of ones that was edited through ``.numpy()`` or ``.data``.
 
-    Looked at on the CPU alone: a GPU would have to be waited for.
+    The version counter does not show such an edit, so the value is compared; on the CPU only, since reading a value
+    would synchronise a GPU.
     """
     if z.device.type == "cpu" and is_ones(z) and not torch.compiler.is_compiling() and not followed() and z.item() != 1:
         return z.clone()
@@ -236,12 +238,12 @@ def unmark_edited(z: Tensor) -> Tensor:
 
 
 def is_read_mask(z_c: Tensor) -> bool:
-    """Whether z_c is still a mask that ``scale_cell`` made with "read": it drops units of c_t and the same of h_t."""
+    """Whether z_c is an unmodified mask from ``scale_cell`` with "read": it drops the same units of c_t and h_t."""
     return hasattr(z_c, "varrnn_read") and z_c.varrnn_read == z_c._version
 
 
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask in another type; ones stay marked."""
+    """A mask in another dtype; a mask of ones keeps its mark."""
     if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
         return z.to(dtype)
     return ones(device=z.device, dtype=dtype)
@@ -258,7 +260,7 @@ def sample(
     cell_scaling: str = "read",
     **where,
 ) -> Masks:
-    """Draw z_x, z_h and z_c of one layer: one draw per sequence (or batch), held over its steps unless ``per_step``."""
+    """Draw z_x, z_h and z_c of one layer: one mask per sequence (or batch) for all steps, unless ``per_step``."""
     if dropout.per_step and steps is None:
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
     rows = 1 if dropout.per_batch else batch_size
@@ -275,8 +277,8 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     """Moon's mask, as a factor on c_t and a factor on h_t (stacked on the gate axis).
 
     Differs: the paper's c_t = c_t o z_c does not say how the mean is kept. A factor 1/(1-p) on c at every step makes
-    the memory explode ("inverted"); (1-p) at test makes it forget within two steps ("step"). A 0/1 mask is idempotent:
-    it drops whole units, so the mean is kept by scaling h where it is READ ("read").
+    the memory explode ("inverted"); a factor (1-p) at test time makes it forget within two steps ("step"). A 0/1 mask
+    is idempotent: it drops whole units, so scaling the output h by 1/(1-p) keeps the mean ("read").
     """
     if cell_scaling == "inverted":
         return torch.cat([z_c, torch.ones_like(z_c)], dim=1)
@@ -288,22 +290,22 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
 
 
 def approximation(dropout: DropoutRates, cell_scaling: str = "read", **where) -> Masks:
-    """The dropout approximation: masks of ones, the mean of those with inverted scaling (Moon's: see scale_cell)."""
-    z_x, z_h, z_c = (ones(**where) for _ in range(3))  # tensors of their own: writing into one leaves the others alone
+    """The masks of eval(): ones, the mean of masks with inverted scaling (for p_c see scale_cell)."""
+    z_x, z_h, z_c = (ones(**where) for _ in range(3))  # separate tensors: the caller may write into one of them
     if cell_scaling == "step" and dropout.p_c:
         z_c = torch.cat([z_c * (1.0 - dropout.p_c), z_c], dim=1)
     return Masks(z_x, z_h, z_c)
 
 
 class MaskedModule(nn.Module):
-    """A module that draws masks by itself while it trains or under ``mc_dropout``, and never keeps them."""
+    """A module that draws masks in train() and under ``mc_dropout``, and does not store them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.mc_dropouts = 0  # how many ``mc_dropout`` are open
+        self.mc_dropouts = 0  # the number of open ``mc_dropout`` blocks
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy made inside ``mc_dropout`` is in none: nothing would ever turn its masks off."""
+        """A copy made inside an ``mc_dropout`` block starts outside it: the block's end would not reset the copy."""
         return {**super().__getstate__(), "mc_dropouts": 0}  # type: ignore[misc]
 
     @property
@@ -311,16 +313,16 @@ class MaskedModule(nn.Module):
         return self.training or self.mc_dropouts > 0
 
     def draw_or_held(self, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
-        """``draw(*args)``, or what it gave for this key before in the ``hold_masks`` block that is open."""
+        """``draw(*args)``; in a ``hold_masks`` block, the result of the first call with this key."""
         return _held(self, key, draw, *args) if _blocks else draw(*args)
 
 
 _lock = threading.Lock()
-_switched_on: dict[nn.Module, tuple[int, bool]] = {}  # by ``also``: in how many blocks, and the mode before
+_switched_on: dict[nn.Module, tuple[int, bool]] = {}  # modules of ``also``: open blocks, mode before
 
 
 def _adjust_depth(modules: Iterable[MaskedModule], by: int) -> None:
-    with _lock:  # threads may open and close at once
+    with _lock:  # several threads may open and close blocks
         for module in modules:
             module.mc_dropouts += by
 
@@ -348,16 +350,16 @@ Classes = type[nn.Module] | tuple[type[nn.Module], ...]
 
 @contextmanager
 def mc_dropout(model: nn.Module, also: Classes | None = None) -> Iterator[nn.Module]:
-    """Keep the masks on in eval (MC dropout): each call inside samples another function from q(omega).
+    """Keep the masks on in eval (MC dropout): each call inside the block samples a function from q(omega).
 
-    Modules of this package change, and masks are off again when the last of several blocks ends, in whatever order they
-    do. A model in which nothing would be random raises. A model that calls a layer several times for one prediction, as
-    a decoder does, also needs ``hold_masks``, or each of these calls samples another function.
+    Only modules of this package change. Of several open blocks, the last one to end switches the masks off. A model
+    without any of these modules raises. A model that calls a layer several times for one prediction, such as a decoder,
+    also needs ``hold_masks``; otherwise each of these calls samples a different function.
 
     Args:
-        model: any module with layers of this package in it.
+        model: any module that contains layers of this package.
         also: classes of other modules to switch on: ``also=nn.Dropout`` or ``also=(nn.Dropout, nn.Dropout2d)``. Without
-            it they stay as they are, with a warning if they are off; ``also=()`` says that this is intended.
+            it they do not change, with a warning if they are off; ``also=()`` silences the warning.
 
     Example:
         >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5)).eval()
@@ -371,7 +373,7 @@ def mc_dropout(model: nn.Module, also: Classes | None = None) -> Iterator[nn.Mod
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     others = find_others(model, () if also is None else also)
     if not masked and not others:
-        raise ValueError(f"mc_dropout: {type(model).__name__} has no layer of varrnn in it, and no masks to keep on")
+        raise ValueError(f"mc_dropout: {type(model).__name__} contains no layer of varrnn, so it has no masks")
     if also is None:
         warn_of_inactive(model, stacklevel=4)
     _adjust_depth(masked, +1)
@@ -384,7 +386,7 @@ def mc_dropout(model: nn.Module, also: Classes | None = None) -> Iterator[nn.Mod
 
 
 def find_others(model: nn.Module, also: Classes) -> list[nn.Module]:
-    """The modules of the classes ``also``, those of this package excepted."""
+    """The modules of the classes ``also``, except those of this package."""
     classes = also if isinstance(also, tuple | list) else (also,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, nn.Module)):
@@ -393,27 +395,27 @@ def find_others(model: nn.Module, also: Classes) -> list[nn.Module]:
 
 
 def is_torch_dropout(module: nn.Module) -> bool:
-    """Whether a module of torch's drops something when it is in train()."""
+    """Whether this is a module of torch with dropout in train()."""
     if isinstance(module, _DropoutNd):
         return module.p > 0
     return isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1
 
 
 def warn_of_inactive(model: nn.Module, stacklevel: int, in_eval: bool = False) -> None:
-    """Say which of the model's own dropout modules are off, now or once the model is ``in_eval``."""
+    """Warn about the model's torch dropout modules that are off now, or will be when the model is ``in_eval``."""
     off = {n: m for n, m in model.named_modules() if is_torch_dropout(m) and (in_eval or not m.training)}
     if off:
         kinds = ", ".join(sorted({f"nn.{type(module).__name__}" for module in off.values()}))
         names = ", ".join(name or "the model itself" for name in list(off)[:3]) + (", ..." if len(off) > 3 else "")
         warnings.warn(
-            f"{type(model).__name__}: {kinds} ({names}) is off, as in eval(), and adds no uncertainty; "
+            f"{type(model).__name__}: {kinds} ({names}) is off (eval mode) and adds no uncertainty; "
             f"also=({kinds},) switches it on, also=() keeps it off without this warning",
             stacklevel=stacklevel,
         )
 
 
 class _Block:
-    """One open ``hold_masks``: its thread, its modules, and the masks of each module and batch size."""
+    """One open ``hold_masks`` block: its thread, its modules, and the masks of each module and batch size."""
 
     def __init__(self, modules: Iterable[MaskedModule]) -> None:
         self.thread, self.modules = threading.get_ident(), frozenset(modules)
@@ -425,23 +427,23 @@ _blocks: list[_Block] = []  # the innermost is the last
 
 @contextmanager
 def hold_masks(model: nn.Module) -> Iterator[nn.Module]:
-    """Draw masks once and keep them until the block ends: every call inside evaluates one and the same function.
+    """Draw masks once and keep them until the block ends: all calls inside evaluate the same function.
 
-    A decoder, a forecaster or an agent calls its layers once per time step. By itself each call draws new masks, which
-    is dropout per step, not the paper's. Inside this block the calls of a sequence share their masks, so that step by
-    step and the whole sequence at once give equal results. The block decides how long masks live; whether they are on
-    is decided by ``train()`` or ``mc_dropout``, as elsewhere. ``mc_predict`` opens a block for every sample.
+    A decoder or a forecaster calls its layers once per time step. Without this block each call draws new masks, which
+    is dropout per step, not the paper's. Inside it the calls of a sequence share their masks, so that step by step and
+    the whole sequence at once give equal results. ``hold_masks`` does not switch masks on: ``train()`` and
+    ``mc_dropout`` do. ``mc_predict`` opens a block for every sample.
 
-    In a block each module has one draw for every batch size (and device and dtype):
+    In a block each module draws once for every batch size (and device and dtype):
 
     - calls of one layer on different inputs of the same batch size share their masks, row by row;
-    - a call with another batch size draws masks for that size, and a return to the first size finds the first masks;
-    - masks that are passed to a call (``masks=``, ``mask=``) are used as they are;
-    - rates with ``per_step=True`` and ``WordEmbedding(per_token=True)`` draw at every call: that is their meaning;
-    - of nested blocks the innermost one that contains the module counts; other threads are not affected.
+    - a call with another batch size draws masks for that size; later calls with the first size use the first masks;
+    - masks that are passed to a call (``masks=``, ``mask=``) are used unchanged;
+    - rates with ``per_step=True`` and ``WordEmbedding(per_token=True)`` draw at every call, as they are meant to;
+    - of nested blocks, the innermost one that contains the module is used; other threads are not affected.
 
-    Masks are kept in the block, not on the modules. Close it, and open another, where the next sequence begins. With
-    ``torch.utils.checkpoint`` call ``backward()`` inside the block, for it calls the layers again.
+    The masks are stored in the block, not on the modules. Open a new block for the next sequence. With
+    ``torch.utils.checkpoint`` call ``backward()`` inside the block, because it calls the layers again.
 
     Example:
         Training a decoder step by step, one block per batch of sequences.
@@ -459,7 +461,7 @@ def hold_masks(model: nn.Module) -> Iterator[nn.Module]:
     """
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     if not masked:
-        raise ValueError(f"hold_masks: {type(model).__name__} has no layer of varrnn in it, and no masks to hold")
+        raise ValueError(f"hold_masks: {type(model).__name__} contains no layer of varrnn, so it has no masks")
     block = _Block(masked)
     _blocks.append(block)
     try:
@@ -470,9 +472,9 @@ def hold_masks(model: nn.Module) -> Iterator[nn.Module]:
 
 @uncompiled
 def find_block(module: MaskedModule) -> _Block | None:
-    """The innermost block with this module that was opened in this thread.
+    """The innermost block that contains this module and was opened in this thread.
 
-    Inside a backward pass, which calls a layer again under ``torch.utils.checkpoint``, the thread may be autograd's.
+    In a backward pass any thread matches: ``torch.utils.checkpoint`` calls layers again in autograd's thread.
     """
     thread = threading.get_ident()
     for block in reversed(tuple(_blocks)):  # a copy: other threads may open and close blocks
@@ -482,7 +484,7 @@ def find_block(module: MaskedModule) -> _Block | None:
 
 
 def is_held(module: MaskedModule) -> bool:
-    """Whether a ``hold_masks`` block is open that contains this module."""
+    """Whether an open ``hold_masks`` block contains this module."""
     return bool(_blocks) and find_block(module) is not None
 
 
@@ -497,6 +499,6 @@ def _held(module: MaskedModule, key: Hashable, draw: Callable[..., R], *args: An
                 f"{type(module).__name__}: masks drawn inside torch.func (vmap, grad, jvp) cannot be held; pass masks= "
                 "to the layer, or call it once in the hold_masks block before the transform"
             )
-        with torch.inference_mode(False):  # the block may outlive the mode, and these masks enter a graph
+        with torch.inference_mode(False):  # the block may outlive inference mode, and autograd may need these masks
             block.masks[module, key] = draw(*args)
     return block.masks[module, key]

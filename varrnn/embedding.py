@@ -12,15 +12,15 @@ class WordEmbedding(MaskedModule, nn.Embedding):
     """Word embeddings whose rows are dropped at random for each sequence, the same rows at every time step.
 
     "the dog and the cat" may become "-- dog and -- cat", never "-- dog and the cat". In train() and under
-    ``mc_dropout`` each call draws a mask; in a ``hold_masks`` block the same word types of a row stay dropped over
-    several calls; a mask passed to the call is used in any mode. Embed before packing: the data of a PackedSequence
-    would be taken for ONE sequence, with one mask for all of them.
+    ``mc_dropout`` each call draws a mask. In a ``hold_masks`` block the same word types of a row stay dropped in all
+    calls. A mask passed to the call is applied in train() and eval(). Embed before packing: the data of a
+    PackedSequence would be read as ONE sequence, with one mask for all of them.
 
     Args:
         num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype: as
-            in ``torch.nn.Embedding``, whose only parameter, ``weight``, is the only one here.
+            in ``torch.nn.Embedding``. The only parameter is ``weight``, as there.
         p_E: the probability of dropping a word type.
-        per_token: True drops each occurrence on its own, which is what the authors' language models actually ran.
+        per_token: True drops each occurrence independently, as the authors' published language model code does.
         batch_first: whether words are (B, T) instead of (T, B).
 
     Shape:
@@ -63,7 +63,7 @@ class WordEmbedding(MaskedModule, nn.Embedding):
             if not isinstance(flag, bool):
                 raise TypeError(f"WordEmbedding: {name}={flag!r} must be True or False, not a {type(flag).__name__}")
         if padding_idx is not None and not isinstance(padding_idx, int):
-            raise TypeError(f"WordEmbedding: padding_idx={padding_idx!r} must be an int; rates are given by name, p_E=")
+            raise TypeError(f"WordEmbedding: padding_idx={padding_idx!r} must be an int; give the dropout rate as p_E=")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"padding_idx={padding_idx} must be the id of one of the {num_embeddings} words")
         super().__init__(
@@ -85,11 +85,11 @@ class WordEmbedding(MaskedModule, nn.Embedding):
     def from_pretrained(  # type: ignore[override]
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
     ) -> "WordEmbedding":
-        """Embeddings from a matrix (num_embeddings, embedding_dim), as ``nn.Embedding.from_pretrained`` makes them.
+        """Create embeddings from a matrix (num_embeddings, embedding_dim), as ``nn.Embedding.from_pretrained`` does.
 
         Args:
-            embeddings: the matrix, which becomes ``weight``.
-            freeze: whether it stays as it is in training.
+            embeddings: the matrix, used as ``weight``.
+            freeze: True keeps it fixed in training (``requires_grad=False``).
             padding_idx: as in the constructor.
             options: further arguments of the constructor by name, such as ``p_E``.
 
@@ -114,10 +114,10 @@ class WordEmbedding(MaskedModule, nn.Embedding):
         return embedded * self._per_occurrence(words, mask)
 
     def _draw_mask(self, words: Tensor) -> Tensor:
-        """A new mask, or the one that ``hold_masks`` keeps.
+        """A new mask, or the mask of the open ``hold_masks`` block.
 
-        It keeps a key for each row, from which the factor of any word follows. A table of all rows and word types
-        would take (B, V) numbers, gigabytes for a test set.
+        The block stores one random key per row, from which ``hashed_mask`` computes the factor of any word. A table of
+        (B, V) factors would take gigabytes for a test set.
         """
         if self.per_token or not is_held(self):
             return self.sample_mask(words)
@@ -135,14 +135,14 @@ class WordEmbedding(MaskedModule, nn.Embedding):
         return draws.unsqueeze(-1)
 
     def sample_type_mask(self, batch_size: int = 1, generator: torch.Generator | None = None) -> Tensor:
-        """One factor per row and word type, (B, V), to be held over a text that is read in windows."""
+        """One factor per row and word type, (B, V), for a text that is read in several windows."""
         return bernoulli((batch_size, self.num_embeddings), self.p_E, generator, **like(self.weight))
 
     def _time_axis(self, words: Tensor) -> int:
         return 1 if self.batch_first and words.dim() == 2 else 0
 
     def _per_occurrence(self, words: Tensor, mask: Tensor) -> Tensor:
-        """A mask over types (B or 1, V) is looked up; a mask over occurrences is used as it is."""
+        """Expand a mask over word types, (B or 1, V), to one factor per occurrence; other masks already have that."""
         whole = (*words.shape, 1)
         if mask.dim() == len(whole) and all(n in (1, size) for n, size in zip(mask.shape, whole)):
             return mask
@@ -171,7 +171,7 @@ def sample_keys(batch_size: int, device: torch.device) -> Tensor:
 
 
 def hashed_mask(keys: Tensor, words: Tensor, p: float) -> Tensor:
-    """Zero with probability p, else 1/(1-p), for every key and word: the same for the same pair, whenever it is asked.
+    """0 with probability p, else 1/(1-p), as a deterministic function of key and word.
 
     The output function of SplitMix64 (Steele et al., 2014) mixes key and word; int64 products wrap around.
     """
@@ -184,21 +184,21 @@ def hashed_mask(keys: Tensor, words: Tensor, p: float) -> Tensor:
 
 
 def check_axes(words: Tensor) -> None:
-    """Masks are shared over time, and with more axes than these nobody has said which is time."""
+    """Masks are shared over time; with more than two axes the time axis would be unknown."""
     if words.dim() not in (1, 2):
         raise ValueError(f"words have {words.dim()} axes; give (T, B), with batch_first (B, T), or (T,)")
 
 
 def share_over_types(draws: Tensor, words: Tensor, dim: int) -> Tensor:
-    """Give every occurrence of a word in its row the draw of one of them.
+    """Give all occurrences of a word in a row the same draw.
 
     At most T of the V words occur, so T draws are enough (section 4.2). Sorting finds equal words with static shapes;
-    ``unique`` would make a GPU wait.
+    ``unique`` would synchronise a GPU with the CPU.
     """
     if words.numel() == 0:
         return draws
     ordered, position = words.sort(dim=dim)
     changes = ordered.narrow(dim, 1, words.shape[dim] - 1) != ordered.narrow(dim, 0, words.shape[dim] - 1)
     first = torch.zeros_like(ordered.narrow(dim, 0, 1))
-    run = torch.cat([first, changes.to(first.dtype)], dim=dim).cumsum(dim)  # which of the row's distinct words
+    run = torch.cat([first, changes.to(first.dtype)], dim=dim).cumsum(dim)  # index among the distinct words
     return draws.scatter(dim, position, draws.gather(dim, run))

@@ -1,5 +1,5 @@
-"""The error that a user can mend: one clear message, shown without a traceback."""
+"""The error that a user can fix: one clear message, shown without a traceback."""
 
 
 class UserError(Exception):
-    """Something the user can put right; the message names what, where, what is allowed and the way out."""
+    """A mistake that the user can fix; the message says what is wrong, where, what is allowed and what to do."""

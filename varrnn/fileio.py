@@ -1,4 +1,4 @@
-"""What scripts and experiments write: a place that cannot be written is found before the work, and told in one line."""
+"""Atomic writes; an output path that cannot be written is reported before the work starts, in one line."""
 
 import errno
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from varrnn.errors import UserError
 
-PROJECT_ROOT = Path(__file__).resolve().parents[1]  # the checkout, where the package is not installed elsewhere
+PROJECT_ROOT = Path(__file__).resolve().parents[1]  # the checkout, for an editable install
 FULL = (errno.ENOSPC, errno.EDQUOT)
-ELSEWHERE = "choose another place"
+ELSEWHERE = "choose another path"
 
 
 def unwritable(path: Path, error: OSError, otherwise: str = ELSEWHERE) -> UserError:
-    """One clear line for a full disk, a folder that may not be written, or a file where a folder should be."""
+    """One clear line for a full disk, a read-only folder, or a file where a folder is expected."""
     reason = error.strerror or str(error)
     if isinstance(error, FileExistsError | NotADirectoryError):
         in_the_way = [part for part in (path, *path.parents) if part.is_file()]
@@ -27,7 +27,7 @@ def unwritable(path: Path, error: OSError, otherwise: str = ELSEWHERE) -> UserEr
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Whatever keeps the file or folder from being written is the user's to mend."""
+    """Turn an OSError on writing this file or folder into a UserError."""
     try:
         yield
     except OSError as error:
@@ -35,7 +35,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def folder(path: Path) -> Path:
-    """Make a folder, and see that something can be written into it."""
+    """Create a folder and check that it is writable."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -43,7 +43,7 @@ def folder(path: Path) -> Path:
 
 
 def file(path: Path) -> Path:
-    """Make the folder of a file that is going to be written."""
+    """Create the folder of an output file and check that it is writable."""
     with writing(path):
         if path.is_dir():
             raise UserError(f"{path}: is a folder; give the name of a file in it")
@@ -53,9 +53,9 @@ def file(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
-    """A temporary name to write to; it becomes `path` only when everything is on the disk.
+    """Yield a temporary path to write to; it replaces `path` after the data have been synced to disk.
 
-    A link stays one, and what is no file (/dev/stdout) is written directly.
+    A symbolic link stays a link. A path that is not a regular file (/dev/stdout) is written directly.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -79,6 +79,6 @@ def replacing(path: Path, otherwise: str = ELSEWHERE) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, otherwise: str = ELSEWHERE) -> None:
-    """Replace a text file in one step,  making its folder if necessary."""
+    """Write a text file atomically; create its folder if necessary."""
     with replacing(file(path), otherwise) as temporary:
         temporary.write_text(text, encoding="utf-8")

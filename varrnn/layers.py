@@ -44,10 +44,10 @@ class VariationalRNNBase(MaskedModule):
     """A stack of recurrent layers with the same network units dropped at each time step (section 4 of the paper).
 
     In train() each call draws masks, one per sequence; in eval() nothing is dropped (the dropout approximation).
-    ``sample_masks`` and ``masks=`` give them into the caller's hands.
+    The caller can also draw masks with ``sample_masks`` and pass them as ``masks=``.
     """
 
-    proj_size = 0  # torch's name for what these layers do not have
+    proj_size = 0  # torch's layers have this attribute; projections are not supported here
     __jit_unused_properties__ = ("backend",)
     weight_hh_l0: Tensor
 
@@ -80,7 +80,7 @@ class VariationalRNNBase(MaskedModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """U(-1/sqrt(H), 1/sqrt(H)) for everything, as torch does."""
+        """Initialise all parameters from U(-1/sqrt(H), 1/sqrt(H)), as torch does."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
@@ -91,7 +91,7 @@ class VariationalRNNBase(MaskedModule):
         hx: Any = None,
         masks: Masks | tuple[Masks, ...] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
-        """Like torch's layer; ``masks`` (in h_n's order: layer, direction) replaces the masks of this call."""
+        """Run the layers as torch's do; ``masks`` (in h_n's order: layer, direction) replaces drawn masks."""
         sequences = Sequences.read(input, self.batch_first, self.input_size, type(self).__name__)
         layers = self.num_layers * self.directions
         hidden = sequences.initial(hx, (layers, self.hidden_size), self.cell.states, type(self).__name__)
@@ -126,7 +126,7 @@ class VariationalRNNBase(MaskedModule):
         """Draw the masks of one function from q(omega), a ``Masks`` for each layer and direction in h_n's order.
 
         Args:
-            batch_size: the number of sequences; each gets masks of its own.
+            batch_size: the number of sequences; each gets separate masks.
             steps: the number of time steps, which rates with ``per_step=True`` need and others ignore.
             generator: the source of random numbers, torch's global one by default.
 
@@ -150,18 +150,18 @@ class VariationalRNNBase(MaskedModule):
         return tuple(draw(index) for index in range(self.num_layers * self.directions))
 
     def ones_masks(self) -> tuple[Masks, ...]:
-        """The dropout approximation: masks of ones, and for Moon's rule with cell_scaling="step" of 1 - p_c."""
+        """The masks of eval(): ones, and 1 - p_c on the memory cell with cell_scaling="step"."""
         return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
 
     def _approximation(self) -> Masks:
         return rules.approximation(self.dropout, self.cell_scaling, **self._where())
 
     def flatten_parameters(self) -> None:
-        """Nothing to do; here because code written for torch's layers calls it."""
+        """Do nothing; code written for torch's layers calls this method."""
 
     @property
     def dropout(self) -> DropoutRates:
-        """The rates; may be set, to whatever the constructor takes."""
+        """The dropout rates; set them to anything that the constructor accepts."""
         return self._dropout
 
     @dropout.setter
@@ -170,7 +170,7 @@ class VariationalRNNBase(MaskedModule):
 
     @property
     def backend(self) -> str:
-        """The implementation to run (see ``varrnn.kernels``): "auto" chooses, a name forces it; may be set."""
+        """The implementation to run (see ``varrnn.kernels``): "auto" chooses, a name forces one. It can be set."""
         return self._backend
 
     @backend.setter
@@ -193,7 +193,7 @@ class VariationalRNNBase(MaskedModule):
         return run_sequence(self.cell, x, state, weights, masks, lengths, self.backend)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
-        """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
+        """The parameters of a layer and direction; raises for other shapes, which C code would read out of bounds."""
         found = {name: getattr(self, name) for name in self._names(index)}
         for (name, tensor), shape in zip(found.items(), self._shapes(index)):
             if not torch.jit.is_tracing() and tuple(tensor.shape) != shape:
@@ -229,7 +229,7 @@ class VariationalRNNBase(MaskedModule):
         if masks is None:
             if self.masks_on:
                 return self._draw_masks(sequences.batch_size, sequences.steps.shape[0])
-            return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
+            return (self._approximation(),) * (self.num_layers * self.directions)  # shared, since no caller gets these
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(
@@ -246,7 +246,7 @@ class VariationalRNNBase(MaskedModule):
         return tuple(Masks(*(rules.unmark_edited(z) for z in one)) for one in given)
 
     def _draw_masks(self, batch_size: int, steps: int) -> tuple[Masks, ...]:
-        """New masks, or those that ``hold_masks`` keeps; masks of every step are new at every step."""
+        """New masks, or those of the open ``hold_masks`` block; ``per_step`` masks are always new."""
         if self.dropout.per_step:
             return self.sample_masks(batch_size, steps)
         key = (batch_size, self.dropout, *self._where().values())
@@ -260,7 +260,7 @@ class VariationalRNNBase(MaskedModule):
             full = (steps, gate, batch, size)
             if not isinstance(z, Tensor):
                 raise TypeError(
-                    f"{type(self).__name__}: {name} is a {type(z).__name__}; no dropout is the mask of ones"
+                    f"{type(self).__name__}: {name} is a {type(z).__name__}; give a tensor, ones for no dropout"
                 )
             if z.dim() != 4 or any(n not in (1, whole) for n, whole in zip(z.shape, full)):
                 raise ValueError(
@@ -268,7 +268,7 @@ class VariationalRNNBase(MaskedModule):
                     f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
                 )
         if self.cell.states < 2 and not plain(masks.z_c):
-            raise ValueError(f"{type(self).__name__} has no memory to mask: z_c must be ones, or use an LSTM")
+            raise ValueError(f"{type(self).__name__} has no memory cell to mask: z_c must be ones, or use an LSTM")
 
     def extra_repr(self) -> str:
         """The sizes, and every option that is not at its default."""
@@ -288,8 +288,8 @@ class VariationalLSTM(VariationalRNNBase):
             acts between layers only, it drops the input of EVERY layer, the first included, and the recurrent state.
         backend: "auto" chooses; "reference", "torch", "c", "fused" or "builtin" forces an implementation (see
             ``varrnn.kernels``). The reference also computes second derivatives for the others.
-        cell_scaling: how Moon's mask on the memory keeps its mean, "read" (h is scaled where it is read), or "step" and
-            "inverted", which show why not.
+        cell_scaling: how Moon's mask on the memory cell keeps its mean: "read" scales the output h; "step" and
+            "inverted" scale the memory, which then forgets or explodes (for comparison).
         gate_activation: "sigmoid" or "hard_sigmoid".
         candidate_activation: "tanh", "sigmoid" or "relu".
 
@@ -446,12 +446,12 @@ def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -
             raise ValueError(f"{layer}: {name}={size} must be at least 1")
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            hint = "; dropout is given by name, dropout=" if name == "bias" and isinstance(flag, float) else ""
+            hint = "; give dropout as dropout=" if name == "bias" and isinstance(flag, float) else ""
             raise TypeError(f"{layer}: {name}={flag!r} must be True or False, not a {type(flag).__name__}{hint}")
 
 
 def check_count(name: str, value: int, lowest: int) -> None:
-    """A number of rows or steps; torch.jit.trace and torch.compile pass it as a tensor or a symbol."""
+    """Check a number of rows or steps; torch.jit.trace and torch.compile pass it as a tensor or a SymInt."""
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt | Tensor):
         raise TypeError(f"{name}={value!r} must be an int, not a {type(value).__name__}")
     if value < lowest:
@@ -459,7 +459,7 @@ def check_count(name: str, value: int, lowest: int) -> None:
 
 
 def check_state_dtype(layer: str, state: State, x: Tensor) -> None:
-    """torch's layers take a state in the input's type; autocast brings both into its own."""
+    """Raise unless the state has the input's dtype, as torch's layers do; autocast casts both."""
     if any(h.dtype != x.dtype for h in state) and not (
         autocast_on(x.device.type) and all(h.is_floating_point() for h in state)
     ):
@@ -499,7 +499,7 @@ def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:
 
 
 def plain(z: Tensor) -> bool:
-    """Whether a mask is ones, as far as can be told without making a device wait, or cutting a graph in two."""
+    """Whether a mask is ones; True where a check would synchronise a device or break a graph."""
     if z.device.type != "cpu" or torch.compiler.is_compiling() or followed():
         return True
     return rules.is_ones(z) or bool((z == 1).all())

@@ -1,4 +1,4 @@
-"""MC dropout for any model with these layers in it: many stochastic passes, averaged (equation approx_predictive)."""
+"""MC dropout for any model with this package's layers: averaged stochastic passes (equation approx_predictive)."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,19 +26,19 @@ from varrnn.dropout import (
 from varrnn.layers import VariationalRNNBase
 from varrnn.uncertainty import Heteroscedastic
 
-CHUNK_BYTES = 2**28  # of outputs of modules in one pass, where the chunk is chosen for the caller
+CHUNK_BYTES = 2**28  # limit on the bytes of modules' outputs in one pass, for chunk=None
 
 
 class Prediction:
-    """Samples from the approximate predictive distribution, computed when they are asked for.
+    """Samples from the approximate predictive distribution, computed lazily.
 
-    Iterating gives the outputs one by one, the same ones every time as long as the model's weights and the inputs stay
-    as they are; ``mean`` and ``std`` add them up as they come, once, and are kept. Nothing but ``stack`` and
-    ``quantiles`` keeps more than one chunk of them, so memory does not grow with their number.
+    Iterating yields the outputs one by one, the same in every iteration as long as the model's weights and the inputs
+    do not change. ``mean`` and ``std`` are computed once and cached. Only ``stack`` and ``quantiles`` keep more than
+    one chunk of samples in memory.
 
     Attributes:
-        samples: how many there are.
-        chunk: how many of them one pass computes; None before the first pass has shown what fits.
+        samples: the number of samples.
+        chunk: the number of samples in one pass; None until the first pass has measured the memory of one sample.
 
     Example:
         >>> model = VariationalGRU(3, 4, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5))
@@ -57,7 +57,7 @@ class Prediction:
         return self.samples
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The first pass holds one sample: its shape shows along which axis a chunk's outputs are joined."""
+        """The first pass computes one sample: its shape shows along which axis a chunk's outputs are concatenated."""
         first = self._passes.sample(0, 1)
         shape = first.shape
         yield first
@@ -70,7 +70,7 @@ class Prediction:
             count = min(self.chunk if whole else 1, self.samples - start)
             try:
                 parts = sample_batching.split_samples(self._passes.sample(start, count), count, shape)
-            except Exception:  # rows that mix, masks that all samples would share, no memory: one sample always works
+            except Exception:  # mixed rows, masks shared by all samples, out of memory: chunk=1 always works
                 if count == 1 or not self._chooses:
                     raise
                 if start == 1:
@@ -79,16 +79,16 @@ class Prediction:
                 continue
             start += count
             yield from parts
-            del parts  # or two chunks would be alive during the next pass
+            del parts  # otherwise two chunks would be in memory during the next pass
 
     @property
     def mean(self) -> Tensor:
-        """The MC estimate: the mean over samples, added up in double precision and given back in their own."""
+        """The MC estimate: the mean over samples, summed in double precision and returned in the samples' dtype."""
         return self._mean_and_std()[0]
 
     @property
     def std(self) -> Tensor:
-        """The standard deviation over samples, their number being the divisor (so it is 0 for one sample)."""
+        """The standard deviation over samples, with divisor ``samples`` (so it is 0 for one sample)."""
         return self._mean_and_std()[1]
 
     def stack(self) -> Tensor:
@@ -96,7 +96,7 @@ class Prediction:
         return torch.stack(list(self))
 
     def quantiles(self, q: float | Sequence[float]) -> Tensor:
-        """Quantiles over samples, linear between two of them: (...) for a number, (len(q), ...) for several.
+        """Quantiles over samples, with linear interpolation: (...) for a number, (len(q), ...) for a sequence.
 
         Example:
             >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5))
@@ -123,7 +123,7 @@ class Prediction:
                 if mean is None or sum_sq is None:
                     mean, sum_sq = torch.zeros_like(y), torch.zeros_like(y.abs())
                 delta = y - mean
-                mean = mean + delta / number  # Welford: no digits are lost when the spread is small beside the mean
+                mean = mean + delta / number  # Welford: accurate also when the spread is small
                 sum_sq = sum_sq + (delta * (y - mean).conj()).real
             assert mean is not None and sum_sq is not None
             self._moments = mean.to(output.dtype), (sum_sq / self.samples).sqrt().to(output.abs().dtype)
@@ -170,7 +170,7 @@ class GaussianPrediction(Prediction):
 
     @property
     def epistemic(self) -> Tensor:
-        """What the model does not know: the variance over samples of the predicted means."""
+        """The uncertainty of the model: the variance over samples of the predicted means."""
         return self.moments.epistemic
 
     @property
@@ -189,11 +189,11 @@ class GaussianPrediction(Prediction):
 
     def quantiles(self, q: float | Sequence[float]) -> Tensor:
         """Not defined for samples of (mean, log variance)."""
-        raise TypeError("samples of (mean, log variance) have no quantiles; interval(level) holds the total variance")
+        raise TypeError("samples of (mean, log variance) have no quantiles; use interval(level)")
 
 
 def to_accumulator_dtype(output: Tensor) -> Tensor:
-    """Outputs in double precision: a sum of bfloat16 stands still after a few hundred of them."""
+    """Outputs in double precision: a running sum in bfloat16 stops growing after a few hundred samples."""
     if not (output.is_floating_point() or output.is_complex()):
         raise TypeError(f"samples of {output.dtype} have no mean; iterate over them, or let apply give probabilities")
     widest = torch.float32 if output.device.type == "mps" else torch.float64  # mps has no more
@@ -212,27 +212,27 @@ def mc_predict(
     also: Classes | None = None,
     log_variance: bool = False,
 ) -> Prediction:
-    """Stochastic forward passes through the model, masks on in this package's layers and everything else in eval.
+    """Stochastic forward passes through the model: masks are on in this package's layers, all else is in eval.
 
-    One sample is one function from q(omega): its masks are held (``hold_masks``) however often the model calls a layer.
-    Nothing is computed before it is asked for: read the mean before you write into the memory of the inputs. The global
-    random state stays as it was. Threads take turns, pass by pass; one that trains the same model meanwhile would find
-    it in eval.
+    One sample is one function from q(omega): all calls of a layer within a sample share their masks (``hold_masks``).
+    Samples are computed lazily: read the mean before you modify the inputs in place. The global random state is
+    restored. Threads take turns, one pass at a time; do not train the same model in another thread meanwhile, because
+    it is in eval during a pass.
 
     Args:
-        model: any module with layers of this package in it.
-        inputs: what the model is called with: one argument, a tuple of arguments or a mapping of named ones.
+        model: any module that contains layers of this package.
+        inputs: the model's inputs: one argument, a tuple of arguments or a mapping of keyword arguments.
         samples: the number of samples.
-        chunk: how many samples one pass computes, as more rows of the batch. None chooses as many as keep the outputs
-            of the model's modules below 256 MiB, and 1 where the rows of a batch depend on each other. Another chunk
-            gives other samples, since the masks of a chunk are drawn together.
-        apply: acts on every output before it is averaged: for a classifier give the softmax, since the mean of
-            probabilities is meant, not of logits. Where the model returns a tuple, it gets the first part.
-        batch_dim: the batch axis of the inputs; by default where the layers' ``batch_first`` says.
-        seed: another one gives other samples, and so does another GPU.
-        also: classes of other modules to sample too, such as ``nn.Dropout`` (see ``mc_dropout``).
-        log_variance: the model returns (mean, log variance), two tensors of one shape or one with a last axis of 2
-            (``apply``, if given, makes them from whatever it returns): the result is a ``GaussianPrediction``.
+        chunk: how many samples one pass computes, as additional rows of the batch. None chooses the largest number that
+            keeps the outputs of the model's modules below 256 MiB, and 1 where the rows of a batch depend on each
+            other. The samples depend on chunk, since the masks of a chunk are drawn together.
+        apply: a function of the model's output, applied before averaging. For a classifier give the softmax: the mean
+            of probabilities is wanted, not the mean of logits. If the model returns a tuple, it gets the first element.
+        batch_dim: the batch axis of the inputs; by default the one that the layers' ``batch_first`` implies.
+        seed: the seed of the samples, which also depend on the device.
+        also: classes of other modules to sample, such as ``nn.Dropout`` (see ``mc_dropout``).
+        log_variance: True if the model (or ``apply``) returns (mean, log variance), as two tensors of one shape or as
+            one tensor with a last axis of 2; the result is a ``GaussianPrediction``.
 
     Returns:
         a ``Prediction``: iterate over it, or read ``mean``, ``std``, ``quantiles(q)``, ``stack()``.
@@ -263,7 +263,7 @@ def mc_predict(
     masked = [module for module in model.modules() if isinstance(module, MaskedModule)]
     others = [module for module in find_others(model, also or ()) if is_stochastic(module)]
     if not any(map(is_stochastic, masked)) and not others:
-        why = "only layers without dropout" if masked else "no layer of varrnn in it"
+        why = "only layers without dropout" if masked else "no layer of varrnn"
         raise ValueError(f"{type(model).__name__} has {why}: every sample would be the same")
     if also is None:
         warn_of_inactive(model, stacklevel=3, in_eval=True)
@@ -278,12 +278,12 @@ def mc_predict(
     return (GaussianPrediction if log_variance else Prediction)(passes, samples, chunk)
 
 
-_lock = threading.RLock()  # threads share the random state, and may share the model
+_lock = threading.RLock()  # threads share the global random state, and may share the model
 
 
 @dataclass
 class ForwardPasses:
-    """Forward passes through a model, of one sample or of several that are joined along `axis` of the inputs."""
+    """Forward passes through a model, for one sample or for several, batched along `axis` of the inputs."""
 
     model: nn.Module
     inputs: Any
@@ -300,7 +300,7 @@ class ForwardPasses:
 
     @torch.no_grad()
     def sample(self, start: int, count: int) -> Tensor:
-        """Samples from `start` on, each under its own masks."""
+        """The samples from `start` to `start + count`, each with separate masks."""
         with _lock, ExitStack() as block:
             if count > 1 and not self.checked:
                 self.check_batch_independence()
@@ -309,10 +309,10 @@ class ForwardPasses:
             if self.masked_modules:
                 block.enter_context(hold_masks(self.model))
             block.enter_context(fork_rng(rng.derive_seed(rng.MONTE_CARLO, self.seed, start)))
-            return self.postprocess(self.run(count))  # which may be random too
+            return self.postprocess(self.run(count))  # inside the block, since `apply` may be random too
 
     def run(self, count: int) -> Any:
-        """One pass over so many copies of the inputs."""
+        """One pass over `count` copies of the inputs."""
         copies = sample_batching.repeat_inputs(self.inputs, count, self.axis)
         try:
             with ExitStack() as block:
@@ -323,16 +323,16 @@ class ForwardPasses:
         except Exception as error:
             if count > 1:
                 error.add_note(
-                    f"mc_predict: in a pass of {count} samples, with every tensor of the inputs repeated along "
-                    f"its axis {self.axis} (batch_dim=), states too; chunk=1 always works"
+                    f"mc_predict: this pass computed {count} samples, with every tensor of the inputs (also states) "
+                    f"repeated along axis {self.axis} (batch_dim=); chunk=1 always works"
                 )
             raise
         if count == 1:
             self.single_batch_sizes, self.single_bytes = sizes, sum(taken) or self.single_bytes
         elif sizes != [count * size for size in self.single_batch_sizes]:
             raise ValueError(
-                f"{count} samples in one pass reached the layers as batches of {sizes}, one as "
-                f"{self.single_batch_sizes}: axis {self.axis} of the inputs is not the batch; give batch_dim= "
+                f"with {count} samples in one pass the layers got batches of {sizes}, with one sample "
+                f"{self.single_batch_sizes}: axis {self.axis} of the inputs is not the batch axis; give batch_dim= "
                 "(chunk=1 always works)"
             )
         if self.log_variance:
@@ -344,14 +344,14 @@ class ForwardPasses:
         return output
 
     def postprocess(self, output: Any) -> Tensor:
-        """What is averaged."""
+        """Apply `apply`; the result is averaged over samples."""
         result = output if self.apply is None else self.apply(output)
         if self.log_variance:
             return self.stack_gaussian(result)
         if not isinstance(result, Tensor):
             raise TypeError(
-                f"{type(self.model).__name__} gives a {type(result).__name__}, and mc_predict averages a tensor; "
-                "apply= may pick it out: apply=lambda output: output['logits'].softmax(-1)"
+                f"{type(self.model).__name__} gives a {type(result).__name__}, but mc_predict averages a tensor; "
+                "select it with apply=, for example apply=lambda output: output['logits'].softmax(-1)"
             )
         return result
 
@@ -369,16 +369,16 @@ class ForwardPasses:
             raise TypeError(
                 f"{type(self.model).__name__} gives a {type(output).__name__} with tensors of {given}; "
                 "log_variance=True takes (mean, log variance), two tensors of one shape, or one with a last axis of 2; "
-                "apply= may make it: apply=lambda output: output[:2]"
+                "convert it with apply=, for example apply=lambda output: output[:2]"
             )
         return torch.stack(tuple(output))
 
     def check_batch_independence(self) -> None:
-        """Two copies of the inputs must give two copies of the output, or samples would be mixed unnoticed."""
+        """Two copies of the inputs must give two copies of the output, otherwise samples would be mixed silently."""
         one = self.evaluate(1, seed=0)
         pair = sample_batching.split_samples(self.evaluate(2, seed=0), 2, one.shape)
         repeats = all(sample_batching.allclose(part, one, self.model) for part in pair)
-        # one that does not even repeat itself is random in eval too, and shows nothing
+        # a model whose output changes with the seed is random in eval too; then the comparison shows nothing
         if not repeats and sample_batching.allclose(self.evaluate(1, seed=1), one, self.model):
             raise ValueError(
                 f"{type(self.model).__name__} mixes the rows of the batch: two copies of the inputs do not give its "
@@ -388,19 +388,19 @@ class ForwardPasses:
 
     @torch.no_grad()
     def evaluate(self, count: int, seed: int) -> Tensor:
-        """The dropout approximation. `apply` may move rows too; classes are not compared, for they may be tied."""
+        """The output without dropout, after `apply`; classes (integers) are not compared, since ties may flip."""
         with eval_mode(self.model), preserve_buffers(self.model), fork_rng(seed):
             output = self.run(count)
             applied = self.postprocess(output)
         return applied if applied.is_floating_point() else output
 
     def choose_chunk(self, samples: int) -> int:
-        """As many samples as the memory of one lets fit: the same number wherever the same model and inputs run."""
+        """As many samples as fit into CHUNK_BYTES: the same number on every machine for the same model and inputs."""
         return max(1, min(samples - 1, CHUNK_BYTES // max(1, self.single_bytes)))
 
 
 def is_stochastic(module: nn.Module) -> bool:
-    """Whether its outputs are random; modules of others are trusted to be."""
+    """Whether a module's outputs are random; modules from other packages are assumed to be."""
     if not isinstance(module, MaskedModule):
         return is_torch_dropout(module) or not isinstance(module, nn.modules.dropout._DropoutNd)
     dropout = getattr(module, "dropout", None)
@@ -410,7 +410,7 @@ def is_stochastic(module: nn.Module) -> bool:
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
-    """One argument, several, or named ones. A PackedSequence is a tuple too, but one argument."""
+    """Call the model with one argument, several, or keyword arguments; a PackedSequence is one argument."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
     return model(*inputs) if type(inputs) in (tuple, list) else model(inputs)
@@ -418,7 +418,7 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """eval() for a while; every module gets its own mode back."""
+    """Put the model into eval(), then restore the mode of every module."""
     before = {module: module.training for module in model.modules()}
     try:
         model.eval()
@@ -430,9 +430,9 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def fork_rng(seed: int) -> Iterator[None]:
-    """Draw from this seed, another one on each GPU, and leave the caller's random state as it was.
+    """Seed the CPU and each GPU, then restore the caller's random state.
 
-    The GPUs' generators are set without switching to them: that would take memory on GPUs that nobody uses.
+    The GPUs' generators are set without making a GPU current, which would allocate memory on unused GPUs.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
@@ -444,7 +444,7 @@ def fork_rng(seed: int) -> Iterator[None]:
 
 @contextmanager
 def preserve_buffers(model: nn.Module) -> Iterator[None]:
-    """A pass that only checks leaves no trace in buffers that passes change."""
+    """Restore the model's buffers after a pass that only checks something."""
     before = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     try:
         yield

@@ -1,4 +1,4 @@
-"""One stream of random numbers for each purpose, so that stopping and resuming changes nothing."""
+"""One random number stream for each purpose, so that a resumed run gives the same numbers as an uninterrupted one."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ SHUFFLE, MASKS, MONTE_CARLO, GENERATION = range(4)  # what a stream is for
 
 
 def derive_seed(*numbers: int) -> int:
-    """A seed from several numbers (purpose, seed, epoch, window, ...) such that near inputs give unrelated streams."""
+    """Derive a seed from several numbers (purpose, seed, epoch, window, ...); similar inputs give unrelated streams."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

@@ -1,4 +1,4 @@
-"""Several samples in one pass: copies of the inputs as more rows of the batch."""
+"""Compute several MC samples in one pass: copies of the inputs become additional rows of the batch."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,15 +16,16 @@ from varrnn.sequence_dropout import SequenceDropout
 from varrnn.sequence_input import Sequences
 from varrnn.torch_modes import autocast_on, uncompiled
 
-TF32_TOLERANCE = 1e-2  # what products in TF32 or bf16 lose at most; rows that were mixed up differ by much more
+TF32_TOLERANCE = 1e-2  # relative error bound of products in TF32 or bf16; mixed-up rows differ by much more
 PASSED_THROUGH = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)  # have no batch axis
 
 
 @contextmanager
 def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[list[int]]:
-    """How many sequences these modules are called with, one number per call.
+    """Record the batch size of each call of the recurrent layers and embeddings among these modules.
 
-    Masks that the model passes to a layer need a row for every sequence, or all samples of the pass would share them.
+    With several samples, masks that the model passes to a layer need one row per sequence: a mask of one row would be
+    shared by all samples, and raises.
     """
     sizes: list[int] = []
 
@@ -52,7 +53,7 @@ def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[li
 
 
 def reject_broadcast_masks(module: MaskedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A mask of one row acts on the whole batch: all samples of the pass would be the same."""
+    """Raise for a mask of one row, which acts on the whole batch: all samples of the pass would be the same."""
     rows: list[tuple[Tensor, int]] = []  # masks with their batch axes
     if isinstance(module, VariationalRNNBase):
         masks = kwargs.get("masks", args[2] if len(args) > 2 else None)
@@ -62,7 +63,7 @@ def reject_broadcast_masks(module: MaskedModule, args: tuple[Any, ...], kwargs: 
                 "chunk would share; use chunk=1, or per_batch=False"
             )
         layers = (masks,) if isinstance(masks, Masks) else masks or ()
-        rows = [(z, -2) for layer in layers for z in layer if z.shape[-1] > 1]  # one for all units drops none of them
+        rows = [(z, -2) for layer in layers for z in layer if z.shape[-1] > 1]  # a mask with one unit is not dropout
     elif isinstance(module, WordEmbedding | SequenceDropout):
         mask = kwargs.get("mask", args[1] if len(args) > 1 else None)
         axis = 1 if isinstance(module, WordEmbedding) and mask is not None and mask.dim() == 3 else 0
@@ -76,12 +77,12 @@ def reject_broadcast_masks(module: MaskedModule, args: tuple[Any, ...], kwargs: 
 
 @contextmanager
 def record_bytes(model: nn.Module) -> Iterator[list[int]]:
-    """The sizes of what the modules of a model return: about the memory that one pass takes."""
+    """Record the sizes of the modules' outputs, an estimate of the memory that one pass takes."""
     sizes: list[int] = []
 
     @uncompiled
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        copies = 1 + module.cell.gates if isinstance(module, VariationalRNNBase) else 1  # gates beside the states
+        copies = 1 + module.cell.gates if isinstance(module, VariationalRNNBase) else 1  # states and gates
         sizes.append(copies * sum(tensor.nbytes for tensor in tensors_in(output)))
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
@@ -105,7 +106,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def infer_batch_dim(masked: list[MaskedModule]) -> int:
-    """Where the layers say the batch is; they must agree."""
+    """The batch axis according to the layers' ``batch_first``; they must agree."""
     said = {
         module.batch_first
         for module in masked
@@ -117,7 +118,7 @@ def infer_batch_dim(masked: list[MaskedModule]) -> int:
 
 
 def repeat_inputs(inputs: Any, count: int, dim: int) -> Any:
-    """Repeat every tensor `count` times along the batch, the only axis of lengths and the like."""
+    """Repeat every tensor `count` times along the batch axis; tensors of one axis, such as lengths, along that axis."""
     if count == 1 or isinstance(inputs, PASSED_THROUGH):
         return inputs
     if isinstance(inputs, Tensor):
@@ -142,7 +143,7 @@ def packed_data(output: PackedSequence, count: int) -> Tensor:
 
 
 def split_samples(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, ...]:
-    """Cut a chunk's outputs along the axis that has grown against a single sample."""
+    """Split a chunk's outputs along the axis that is longer than in the output of a single sample."""
     if count == 1:
         return (output,)
     if output.numel() == 0 and output.shape == one:  # nothing in the batch
@@ -157,7 +158,7 @@ def split_samples(output: Tensor, count: int, one: torch.Size) -> tuple[Tensor, 
 
 
 def allclose(found: Tensor, wanted: Tensor, model: nn.Module) -> bool:
-    """Equal but for rounding: batches of two sizes are summed in two orders, on a GPU perhaps in two precisions."""
+    """Equal up to rounding: the batch size may change the order of a sum and, on a GPU, its precision."""
     if not (wanted.is_floating_point() or wanted.is_complex()):
         return torch.equal(found, wanted)
     largest = float(wanted.abs().nan_to_num(0, 0, 0).max()) if wanted.numel() else 0.0
@@ -165,7 +166,7 @@ def allclose(found: Tensor, wanted: Tensor, model: nn.Module) -> bool:
 
 
 def tolerance(outputs: Tensor, model: nn.Module) -> float:
-    """By how much of the largest output two equal rows may differ: the coarsest type that may have computed says."""
+    """The allowed difference of equal rows relative to the largest output, from the least precise dtype in use."""
     types = {outputs.dtype, *(p.dtype for p in model.parameters() if p.is_floating_point())}
     if autocast_on(outputs.device.type):
         types.add(torch.get_autocast_dtype(outputs.device.type))
@@ -180,5 +181,5 @@ def reduced_precision(outputs: Tensor) -> bool:
     try:
         tf32 = outputs.is_cuda and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
         return tf32 or torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # who has set fp32_precision, torch's newer option, may not ask for the older ones
+    except RuntimeError:  # with fp32_precision set, torch's newer option, reading the older options raises
         return True

@@ -1,4 +1,4 @@
-"""Dropout with one mask per sequence for any (T, B, ...) tensor, such as the output that p_y belongs to."""
+"""Dropout with one mask per sequence for any (T, B, ...) tensor, such as the last layer's output (p_y)."""
 
 import torch
 from torch import Tensor
@@ -8,19 +8,19 @@ from varrnn.dropout import MaskedModule, bernoulli, check_probability
 
 
 class SequenceDropout(MaskedModule):
-    """Drop the same units at every time step of a sequence: p_y of the paper, between a layer and what reads it.
+    """Drop the same units at every time step of a sequence: the paper's p_y, on the output of the last layer.
 
-    ``nn.Dropout`` draws a mask at every step; this module draws one for each sequence, in train() and under
-    ``mc_dropout``, and holds it in a ``hold_masks`` block (where one step at a time gets the same mask).
+    ``nn.Dropout`` draws a mask at every step. This module draws one mask per sequence, in train() and under
+    ``mc_dropout``. In a ``hold_masks`` block all calls share the mask, so that it also works one step at a time.
 
     Args:
-        p: the probability of dropping a unit; what is kept is scaled by 1/(1-p).
+        p: the probability of dropping a unit; the remaining units are scaled by 1/(1-p).
         batch_first: whether inputs are (B, T, ...) instead of (T, B, ...).
 
     Shape:
         - input: (T, B, ...), (B, T, ...) with ``batch_first``, or a ``PackedSequence``. Two axes raise: it would be
           unclear whether the first is time or batch. Give one step as (1, B, H), an unbatched sequence as (T, 1, H).
-        - mask (optional): one factor for each sequence and unit, (B, ...) or (1, ...), used in any mode.
+        - mask (optional): one factor for each sequence and unit, (B, ...) or (1, ...), applied in train() and eval().
         - output: like the input.
 
     Example:
@@ -38,7 +38,7 @@ class SequenceDropout(MaskedModule):
         self.p, self.batch_first = float(p), batch_first
 
     def forward(self, input: Tensor | PackedSequence, mask: Tensor | None = None) -> Tensor | PackedSequence:
-        """Drop units of every sequence; see the class for shapes."""
+        """Apply the mask; see the class for shapes."""
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, mask)
         if not isinstance(input, Tensor):
@@ -77,7 +77,7 @@ class SequenceDropout(MaskedModule):
             return packed
         if packed.sorted_indices is not None and found.shape[0] > 1:
             found = found.index_select(0, packed.sorted_indices)
-        if found.shape[0] > 1:  # the row of each packed step: at each time the first sequences of the sorted batch
+        if found.shape[0] > 1:  # packed data hold, for each time step, the first `size` rows of the sorted batch
             rows = torch.cat([torch.arange(int(size)) for size in sizes]).to(data.device)
             found = found.index_select(0, rows)
         return packed._replace(data=data * found)

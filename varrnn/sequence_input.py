@@ -1,4 +1,4 @@
-"""One view of what torch's layers accept: batched, batch first, unbatched or packed sequences, as (T, B, ...) steps."""
+"""Convert every input form of torch's layers (batched, batch first, unbatched, packed) to (T, B, ...) and back."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 @dataclass
 class Sequences:
-    """The input as (T, B, I), and the way back. Packed sequences are padded at their end and keep the caller's order.
+    """The input as (T, B, I), with the inverse conversion. Packed sequences are padded at the end, in unsorted order.
 
-    A padded step comes after the end of its sequence, in either direction, so nothing that is returned depends on it.
+    In both directions padded steps come after the end of their sequence, so no returned value depends on them.
     """
 
     steps: Tensor
@@ -23,7 +23,7 @@ class Sequences:
 
     @classmethod
     def read(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
-        """Bring the input of the layer ``name`` into (T, B, I)."""
+        """Convert the input of the layer ``name`` to (T, B, I)."""
         if not isinstance(x, Tensor | PackedSequence):
             raise TypeError(f"{name}: input is a {type(x).__name__}; give a tensor or a PackedSequence")
         if isinstance(x, PackedSequence):
@@ -49,7 +49,7 @@ class Sequences:
         return self.steps.shape[1]
 
     def turn(self, x: Tensor) -> Tensor:
-        """Reverse every sequence within its own length; turning twice gives the sequences back."""
+        """Reverse every sequence within its length; reversing twice gives the input."""
         if self.lengths is None:
             return x.flip(0)
         lengths = self.lengths.to(x.device, non_blocking=True)
@@ -65,7 +65,7 @@ class Sequences:
         return history.gather(0, last.view(1, -1, 1).expand(1, -1, history.shape[-1]))[0]
 
     def initial(self, hx: Any, size: tuple[int, int], states: int, name: str) -> tuple[Tensor, ...]:
-        """The states to begin with as (layers, B, H), size being (layers, H): zeros without hx."""
+        """The initial states as (layers, B, H), where `size` is (layers, H); zeros without hx."""
         shape = (size[0], self.batch_size, size[1])
         if hx is None:
             return (self.steps.new_zeros(shape),) * states
@@ -84,11 +84,11 @@ class Sequences:
         return state
 
     def restore_state(self, h: Tensor) -> Tensor:
-        """The way back of ``initial``: a state is (layers, H) with unbatched input."""
+        """The inverse of ``initial``: with unbatched input a state is (layers, H)."""
         return h if self.batched else h.squeeze(1)
 
     def restore(self, out: Tensor) -> Tensor | PackedSequence:
-        """Bring outputs (T, B, H) into the form of the input."""
+        """Convert outputs (T, B, H) to the form of the input."""
         if self.packed is None:
             return (out.transpose(0, 1) if self.batch_first else out) if self.batched else out.squeeze(1)
         assert self.lengths is not None

@@ -1,8 +1,8 @@
-"""How torch is running this code: autocast, tracing, torch.compile, torch.func, higher derivatives.
+"""Detect torch's modes: autocast, tracing, torch.compile, torch.func, higher derivatives.
 
-A kernel writes its results into memory that it allocates, in C or with ``out=``, which tracing, functorch and
-forward-mode AD do not see. torch answers these questions through private functions; a torch version without one of
-them counts as not being in that mode.
+A kernel writes its results into memory that it allocates, in C or with ``out=``; tracing, functorch and forward-mode AD
+do not record such writes. Some modes can be detected only through private functions of torch; where a torch version
+lacks one of these functions, the mode counts as off.
 """
 
 import sys
@@ -18,10 +18,10 @@ from torch.autograd import forward_ad
 P = ParamSpec("P")
 R = TypeVar("R")
 
-exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # to be asked outside of what is not compiled
+exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # call it outside of functions with dynamo disabled
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 current_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of a backward pass
-transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # by torch.func
+transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # inside torch.func
 _batched = [
     getattr(torch._C._functorch, name)
     for name in ("is_batchedtensor", "is_legacy_batchedtensor")
@@ -30,25 +30,26 @@ _batched = [
 
 
 def followed() -> bool:
-    """Whether there is a trace, an export, a dispatch mode, a transform of torch.func or forward-mode differentiation.
+    """Whether a trace, an export, a dispatch mode, a transform of torch.func or forward-mode AD is active.
 
-    All of these use the reference implementation in cells.py.
+    In all of these modes the layers run the reference implementation in cells.py.
     """
     forward_mode = getattr(forward_ad, "_current_level", -1) >= 0
     return forward_mode or torch.jit.is_tracing() or _modes() > 0 or transformed()
 
 
 def needs_reference(*gradients: Tensor | None) -> bool:
-    """Whether a backward pass is itself to be differentiated, or gets a batch of gradients of each output.
+    """Whether a backward pass will itself be differentiated, or receives a batch of gradients for each output.
 
-    A kernel's backward pass can do neither; the reference implementation can (``cells.reference_gradients``).
+    A kernel's backward pass supports neither; the reference implementation supports both
+    (``cells.reference_gradients``).
     """
     batched = any(is_batched(gradient) for gradient in gradients if gradient is not None for is_batched in _batched)
     return batched or torch.is_grad_enabled()
 
 
 def check_gradients(instead: str, *gradients: Tensor | None) -> None:
-    """For a kernel without a reference to fall back to: it takes one gradient of each output, and only once."""
+    """Raise unless a backward pass is first-order with one gradient per output: for kernels without a reference."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"the fast path has no second derivative (create_graph=True); use {instead} for it")
     if any(is_batched(gradient) for gradient in gradients if gradient is not None for is_batched in _batched):
@@ -58,7 +59,7 @@ def check_gradients(instead: str, *gradients: Tensor | None) -> None:
 
 
 def autocast_on(device_type: str) -> bool:
-    """Whether autocast is on; devices such as meta do not know it."""
+    """Whether autocast is on; devices such as meta do not support it."""
     return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
@@ -67,9 +68,9 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 def uncompiled(kernel: Callable[P, R]) -> Callable[P, R]:
-    """The kernel as a break in the graph when torch.compile compiles its caller.
+    """Make the kernel a graph break when torch.compile compiles its caller.
 
-    ``torch.compiler.disable`` itself would import the compiler, seconds of it, for everybody.
+    ``torch.compiler.disable`` would import the compiler, which takes seconds, even where nothing is compiled.
     """
     disabled: list[Callable[P, R]] = []
 

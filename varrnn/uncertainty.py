@@ -1,6 +1,6 @@
-"""What a model does not know, from samples of MC dropout (the paper's future work; Gal & Ghahramani, 2015).
+"""Model uncertainty from samples of MC dropout (the paper's future work; Gal & Ghahramani, 2015).
 
-Everything is kept as running sums: samples are added (classes also many at once) and forgotten, graphs included.
+The classes keep running sums only: ``add`` takes samples one by one and stores neither them nor their graphs.
 """
 
 import math
@@ -19,31 +19,31 @@ class Classification:
 
     Example:
         >>> result = Classification()
-        >>> for p in ([0.9, 0.1], [0.1, 0.9]):  # two functions that are sure of different classes
+        >>> for p in ([0.9, 0.1], [0.1, 0.9]):  # two samples that favour different classes
         ...     _ = result.add(torch.tensor(p))
         >>> round(result.predictive_entropy.item(), 2), round(result.mutual_information.item(), 2)
         (0.69, 0.37)
     """
 
     samples: int = 0
-    summed: Tensor | None = None  # (..., K), of probabilities
+    summed: Tensor | None = None  # (..., K), sum of probabilities
     votes: Tensor | None = None  # (..., K), how many samples put this class first
     entropies: Tensor | None = None  # (...), summed over samples
 
     @torch.no_grad()
     def add(self, probabilities: Tensor, sample_dim: int | None = None) -> "Classification":
-        """One sample (..., K), or several along `sample_dim`."""
+        """Add one sample (..., K), or several along `sample_dim`."""
         p = probabilities.unsqueeze(0) if sample_dim is None else probabilities.movedim(sample_dim, 0)
         if self.summed is None:
             self.summed = torch.zeros(p.shape[1:], device=p.device, dtype=torch.float64)
             self.votes = torch.zeros(p.shape[1:], device=p.device, dtype=torch.int32)
             self.entropies = torch.zeros(p.shape[1:-1], device=p.device, dtype=torch.float64)
-            check_probabilities(p[:1])  # of the first sample alone: a GPU has to be waited for
+            check_probabilities(p[:1])  # only the first sample: this synchronises a GPU
         assert self.votes is not None and self.entropies is not None
         if p.shape[1:] != self.summed.shape:
             raise ValueError(f"a sample of shape {tuple(p.shape[1:])} after samples of {tuple(self.summed.shape)}")
         self.summed += p.sum(0, dtype=torch.float64)
-        self.entropies += entropy(p.double()).sum(0)  # as the entropy of the mean is: their difference is small
+        self.entropies += entropy(p.double()).sum(0)  # double precision: mutual_information is a small difference
         first = p.argmax(-1).movedim(0, -1)  # (..., S): a class may get several votes at once
         self.votes.scatter_add_(-1, first, torch.ones_like(first, dtype=torch.int32))
         self.samples += len(p)
@@ -56,18 +56,18 @@ class Classification:
 
     @property
     def predictive_entropy(self) -> Tensor:
-        """H[y | x]: all uncertainty about the answer, in nats."""
+        """H[y | x]: the total predictive uncertainty, in nats."""
         return entropy(self.mean)
 
     @property
     def expected_entropy(self) -> Tensor:
-        """E_omega H[y | x, omega]: what remains uncertain with any fixed weights, the noise of the data itself."""
+        """E_omega H[y | x, omega]: the aleatoric part, which remains for any fixed weights (noise of the data)."""
         return _given(self.entropies) / self.samples
 
     @property
     def mutual_information(self) -> Tensor:
-        """I[y, omega | x], the first minus the second (BALD; Houlsby et al., 2011): what more data could teach."""
-        return (self.predictive_entropy - self.expected_entropy).clamp(min=0)  # rounding alone could make it negative
+        """I[y, omega | x] = H[y | x] - E_omega H[y | x, omega], the epistemic part (BALD; Houlsby et al., 2011)."""
+        return (self.predictive_entropy - self.expected_entropy).clamp(min=0)  # rounding can make it negative
 
     @property
     def variation_ratio(self) -> Tensor:
@@ -146,13 +146,13 @@ class Regression(_GaussianSamples):
 
     @torch.no_grad()
     def add(self, output: Tensor) -> "Regression":
-        """One sample."""
+        """Add one sample."""
         self._update(output.double(), self.precision, self.targets)
         return self
 
     @property
     def model_variance(self) -> Tensor:
-        """The spread of the samples: what the model does not know."""
+        """The variance of the samples: the epistemic uncertainty."""
         return _given(self.squares) / self.samples
 
     @property
@@ -163,7 +163,7 @@ class Regression(_GaussianSamples):
 
 @dataclass
 class Heteroscedastic(_GaussianSamples):
-    """Samples of (mean, log variance) from a model that predicts the noise of its data too (Kendall & Gal, 2017).
+    """Samples of (mean, log variance) from a model that also predicts the noise of its data (Kendall & Gal, 2017).
 
     Args:
         targets: what was observed, for ``log_likelihood``.
@@ -181,7 +181,7 @@ class Heteroscedastic(_GaussianSamples):
 
     @torch.no_grad()
     def add(self, mean: Tensor, log_variance: Tensor) -> "Heteroscedastic":
-        """One sample: the mean and the log variance that one function predicts, of one shape."""
+        """Add one sample: the predicted mean and log variance, of the same shape."""
         if mean.shape != log_variance.shape:
             raise ValueError(f"a mean of shape {tuple(mean.shape)}, a log variance of {tuple(log_variance.shape)}")
         y, variance = mean.double(), log_variance.double().exp()
@@ -196,17 +196,17 @@ class Heteroscedastic(_GaussianSamples):
 
     @property
     def epistemic(self) -> Tensor:
-        """What the model does not know: the variance of the predicted means."""
+        """The uncertainty of the model: the variance of the predicted means."""
         return _given(self.squares) / self.samples
 
     @property
     def variance(self) -> Tensor:
-        """The predictive variance, the sum of the two (Kendall & Gal, 2017, equation 9)."""
+        """The predictive variance, aleatoric + epistemic (Kendall & Gal, 2017, equation 9)."""
         return self.aleatoric + self.epistemic
 
 
 def central_interval(mean: Tensor, variance: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """The ends of the interval around the mean that N(mean, variance) hits with probability ``level``.
+    """The ends of the central interval of N(mean, variance) that has probability ``level``.
 
     Example:
         >>> low, high = central_interval(torch.zeros(1), torch.ones(1), 0.95)
@@ -280,8 +280,8 @@ def entropy(probabilities: Tensor) -> Tensor:
 def model_precision(p: float, length_scale: float, data_size: int, weight_decay: float) -> float:
     """tau = (1 - p) l^2 / (2 N lambda) (Gal & Ghahramani, 2015, section 4), with p the probability of DROPPING.
 
-    lambda is the factor of sum w^2 beside a loss of half the squared error; beside the plain mean squared error give
-    half of its factor. Both are in the units that the network was trained in, standardised targets for instance.
+    lambda is the coefficient of sum w^2 for a loss of half the squared error; for the plain mean squared error give
+    half of the coefficient. tau is in the units of the training targets, for instance standardised ones.
 
     Example:
         >>> model_precision(p=0.5, length_scale=1.0, data_size=1000, weight_decay=1e-4)
@@ -297,9 +297,9 @@ def model_precision(p: float, length_scale: float, data_size: int, weight_decay:
 
 @torch.no_grad()
 def fit_precision(samples: Iterable[Tensor], targets: Tensor) -> float:
-    """tau under which targets that were NOT trained on are likeliest (Gal & Ghahramani, 2015, search it the same way).
+    """The tau that maximises the likelihood of targets that were NOT trained on (as in Gal & Ghahramani, 2015).
 
-    Searched between a hundredth of and a million times the precision of the targets around their own mean.
+    A grid search between 1e-2 and 1e6 times the precision of the targets around their mean.
 
     Example:
         >>> targets = torch.randn(1000) * 0.5  # noise of variance 1/4 around 0
@@ -319,7 +319,7 @@ def fit_precision(samples: Iterable[Tensor], targets: Tensor) -> float:
 
 
 def log_density(y: Tensor, targets: Tensor, precision: float | Tensor) -> Tensor:
-    """log N(target; y, tau^-1), for every target on its own."""
+    """log N(target; y, tau^-1), for every target separately."""
     if targets.shape != y.shape:  # broadcasting (N, 1) against (N,) would pair every output with every target
         raise ValueError(f"targets of shape {tuple(targets.shape)} for outputs of shape {tuple(y.shape)}")
     tau = torch.as_tensor(precision, dtype=y.dtype, device=y.device)

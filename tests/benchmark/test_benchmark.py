@@ -53,10 +53,10 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--size all --record --quick", "three rounds are a look, no record"),
-        ("--size all --record --size sentiment", "--size sentiment: a record holds all sizes"),
-        ("--size all --record --threads 1", "a record has torch's threads and wall time"),
-        ("--size all --record --clock cpu", "a record has torch's threads and wall time"),
+        ("--size all --record --quick", "--record --quick"),
+        ("--size all --record --size sentiment", "--record --size sentiment"),
+        ("--size all --record --threads 1", "--record with --threads or --clock"),
+        ("--size all --record --clock cpu", "--record with --threads or --clock"),
         ("--quick --chart here.foo", r"here\.foo: allowed endings are .*png"),
         ("--quick --json a.txt/x.json", r"a\.txt is a file, not a folder"),
         ("--quick --json .", "is a folder; give the name of a file"),

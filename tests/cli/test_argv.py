@@ -135,7 +135,7 @@ def own_model(folder, text: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("name: naive\np_U: 0.3\n", "error: model=mine: its file says `name: naive`; a file of model/ has to give its"),
+        ("name: naive\np_U: 0.3\n", "error: model=mine: its file says `name: naive`"),
         ("name: mine\np_Q: 0.3\n", "error: model.p_Q: there is no such group or option"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_variant_of_ones_own(text, expected, tmp_path):
 def test_a_text_in_which_every_word_is_rare(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
-    with pytest.raises(UserError, match=r"task\.min_count=1000: no word of a occurs as often as that"):
+    with pytest.raises(UserError, match=r"task\.min_count=1000: no word of a "):
         training_run.run(compose.compose([*TINY, "task.min_count=1000"]))
 
 
@@ -201,7 +201,7 @@ def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys
     assert ended["metrics"]["best_epoch"] == 3
     (folder / CHECKPOINT).unlink()
     longer.optim.epochs = 4
-    with pytest.raises(UserError, match=r"checkpoint\.pt: is missing, so this run cannot be extended"):
+    with pytest.raises(UserError, match=r"checkpoint\.pt: is missing"):
         training_run.run(longer, folder)
 
 

@@ -154,7 +154,7 @@ def test_a_saved_config_comes_back(tmp_path):
     compose.save(made, tmp_path / "config.yaml")
     assert compose.load_config(tmp_path) == made
     assert compose.load_config(tmp_path, ["mc.samples=3"]).mc.samples == 3
-    with pytest.raises(UserError, match=r"model\.p_U=0\.3: a finished run can only be given mc"):
+    with pytest.raises(UserError, match=r"model\.p_U=0\.3: .*mc\.\*="):
         compose.load_config(tmp_path, ["model.p_U=0.3"])
 
 
@@ -191,7 +191,7 @@ def test_a_saved_config_comes_back(tmp_path):
         ("threads=100000", "threads=100000: must be at most 1024"),
         ("+optim.lrr=3", "optim.lrr: there is no such option; did you mean optim.lr"),
         ("+foo=3", "foo: there is no such option"),
-        ("task.path=/tmp/x(y)", "needs quotes of its own"),
+        ("task.path=/tmp/x(y)", "needs quotes"),
     ],
 )
 def test_mistakes_get_one_helpful_message(override, expected):
@@ -316,8 +316,8 @@ def test_an_override_that_moves_another_rate_is_said(model, given, told):
 
 def test_the_help_names_the_rates_that_move_together():
     shown = cli_argv.text()
-    assert re.search(r"model\.p_U=\S+ .*variants tie model\.p_E to it", shown)
-    assert re.search(r"model\.p_W=\S+ .*variants tie model\.p_y to it", shown)
+    assert re.search(r"model\.p_U=\S+ .*variants set model\.p_E", shown)
+    assert re.search(r"model\.p_W=\S+ .*variants set model\.p_y", shown)
 
 
 @pytest.mark.parametrize("early", ["'true'", "true"])

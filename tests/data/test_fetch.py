@@ -45,17 +45,17 @@ def test_members_are_chosen_by_the_end_of_their_path():
 def test_paths_that_lead_out_count_for_nothing(member, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(Refused, match=r"data/a\.txt is not in it"):
+    with pytest.raises(Refused, match=r"not contain data/a\.txt"):
         from_tar(tar([(member, b"evil")]), ["data/a.txt"])
     assert from_tar(tar([(member, b"evil"), ("data/a.txt", b"good")]), ["data/a.txt"]) == {"data/a.txt": b"good"}
     assert not list(tmp_path.rglob("a.txt"))
 
 
 def test_links_and_huge_members_count_for_nothing(monkeypatch):
-    with pytest.raises(Refused, match="not in it"):
+    with pytest.raises(Refused, match="does not contain"):
         from_tar(tar([("data/a.txt", "/etc/passwd")]), ["data/a.txt"])
     monkeypatch.setattr(archives, "LIMIT", 10)
-    with pytest.raises(Refused, match="not in it"):
+    with pytest.raises(Refused, match="does not contain"):
         from_tar(tar([("data/a.txt", b"0" * 11)]), ["data/a.txt"])
     monkeypatch.setattr(archives, "TOTAL", 10)
     with pytest.raises(Refused, match="claims more"):

@@ -224,7 +224,7 @@ def test_memory_dropout_needs_an_lstm(layer):
         made.dropout = DropoutRates(p_c=0.5)
     ones_masks = made.ones_masks()[0]
     for z_c in (torch.zeros(1, 1, 1, 1), torch.full((1, 2, B, H), 2.0)):
-        with pytest.raises(ValueError, match="no memory to mask: z_c must be ones"):
+        with pytest.raises(ValueError, match="z_c must be ones"):
             made(x, masks=ones_masks._replace(z_c=z_c))
     made(x, masks=ones_masks._replace(z_c=torch.ones(1, 1, B, 1)))
 
@@ -249,7 +249,7 @@ def test_mc_dropout_restores_modules_and_touches_only_ours():
         assert model[0].masks_on
         raise RuntimeError("inside")
     assert not model[0].masks_on and not model[1].masks_on
-    with pytest.raises(ValueError, match="Dropout has no layer of varrnn"), varrnn.mc_dropout(other):
+    with pytest.raises(ValueError, match=r"mc_dropout: Dropout .*varrnn"), varrnn.mc_dropout(other):
         pass
 
 

@@ -157,7 +157,7 @@ def test_blocks_nest_and_keep_nothing_on_the_modules():
         assert torch.equal(inner(x)[0], first)
     assert vars(inner).keys() == before.keys() and not dropout._blocks
     with (
-        pytest.raises(ValueError, match="hold_masks: Linear has no layer of varrnn in it"),
+        pytest.raises(ValueError, match=r"hold_masks: Linear .*varrnn"),
         hold_masks(nn.Linear(1, 1)),
     ):
         pass

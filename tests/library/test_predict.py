@@ -174,7 +174,7 @@ def test_users_mistakes_are_named(words):
     layer, state = VariationalLSTM(4, 6, batch_first=True, dropout=0.5), (torch.zeros(1, 3, 6),) * 2
     with pytest.raises(ValueError, match="hx has shapes") as found:  # a state's first axis is that of the layers
         list(mc_predict(layer, (torch.randn(3, 5, 4), state), samples=5, chunk=2))
-    assert "a pass of 2 samples" in found.value.__notes__[0] and "chunk=1 always works" in found.value.__notes__[0]
+    assert "2 samples" in found.value.__notes__[0] and "chunk=1 always works" in found.value.__notes__[0]
     with pytest.raises(ValueError, match="no layer of varrnn"):
         mc_predict(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match="only layers without dropout"):
@@ -207,7 +207,7 @@ def test_an_output_that_is_no_tensor(words):
         def forward(self, words: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"logits": super().forward(words)}
 
-    with pytest.raises(TypeError, match=r"Named gives a dict.*apply= may pick it out"):
+    with pytest.raises(TypeError, match=r"Named gives a dict.*apply="):
         list(mc_predict(Named(), words, samples=2))
     assert mc_predict(Named(), words, samples=5, chunk=2, apply=lambda given: softmax(given["logits"])).mean.sum() > 0
 
@@ -231,7 +231,7 @@ class Turned(nn.Module):
 def test_samples_are_never_joined_along_time():
     """Pieces of one long sequence would share their masks, and be taken for samples."""
     x = torch.randn(3, 12, 4)
-    with pytest.raises(ValueError, match="axis 1 of the inputs is not the batch; give batch_dim="):
+    with pytest.raises(ValueError, match=r"axis 1 of the inputs.*batch_dim="):
         list(mc_predict(Turned(), x, samples=5, chunk=2))
     found = list(mc_predict(Turned(), (x, torch.tensor([12, 3, 5])), samples=5, chunk=2, batch_dim=0))
     assert [tuple(one.shape) for one in found] == 5 * [(3, 12, 6)]
@@ -347,7 +347,7 @@ def test_aleatoric_and_epistemic_variance(chunk):
     found = uncertainty.heteroscedastic(got, targets).log_likelihood
     normal = torch.distributions.Normal(mean, (log_variance / 2).exp())
     torch.testing.assert_close(found, normal.log_prob(targets.double()).logsumexp(0) - math.log(40))
-    with pytest.raises(TypeError, match="have no quantiles; interval"):
+    with pytest.raises(TypeError, match=r"have no quantiles.*interval"):
         got.quantiles(0.5)
     with pytest.raises(TypeError, match=r"takes \(mean, log variance\)"):
         list(mc_predict(model.rnn, x, samples=3, log_variance=True))

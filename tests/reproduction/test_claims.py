@@ -58,7 +58,7 @@ def test_three_paired_seeds_are_needed_for_c13(records_of) -> None:
     assert judge(BY_ID["C12"], records).status == REPRODUCED
 
 
-def test_an_analogue_counts_paired_seeds_too(records_of) -> None:
+def test_the_small_model_counts_paired_seeds_too(records_of) -> None:
     contents = synthetic.table1_records("large", at="small")
     for content in contents:
         content["seed"] += 2 if content["choices"]["model"] == "variational_tied" else 0
@@ -160,7 +160,7 @@ def test_c21_pairs_the_same_seeds_in_all_metrics(records_of) -> None:
     assert verdict.n == 1 and verdict.numbers.count("over 1 paired seeds") == 3
 
 
-def test_small_analogue_counts_seeds_with_mc(records_of) -> None:
+def test_the_small_model_counts_seeds_with_mc(records_of) -> None:
     contents = without_mc(synthetic.table1_records("medium", at="small"), 1, 3, test_ppl=150.0)
     assert (
         "gain 0.70; n=1, indicative; grid of variational_tied: 1 of 4)"
@@ -174,16 +174,16 @@ def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
     contents = [
         synthetic.language_run((*runs[role], f"model.p_U={p}"), 1, v, v, v - 1) for (role, p), v in levels.items()
     ]
-    analogue = judge(BY_ID["C21"], records_of(contents)).small_size
-    assert analogue.startswith("small-size analogue agrees") and "authors' way -0.50" in analogue
+    small = judge(BY_ID["C21"], records_of(contents)).small_size
+    assert small.startswith("small model agrees") and "-0.50" in small
 
 
 def test_size_small_never_decides(records_of) -> None:
     records = records_of(synthetic.table1_records("medium", at="small"))
     verdicts = {claim.id: verdict for claim, verdict in judge_all(records)}
     assert all(verdicts[name].status == NOT_RUN for name in TABLE1_CLAIMS)
-    assert verdicts["C2"].small_size.startswith("small-size analogue agrees")
-    assert verdicts["C48"].small_size.startswith("small-size analogue disagrees")  # 121.7 is no 114.5
+    assert verdicts["C2"].small_size.startswith("small model agrees")
+    assert verdicts["C48"].small_size.startswith("small model disagrees")  # 121.7 is no 114.5
     assert verdicts["C11a"].small_size == "" and verdicts["C15"].small_size == ""
 
 
@@ -191,8 +191,8 @@ def test_margins_do_not_hold_at_size_small(records_of) -> None:
     levels = {"naive": 97.0, "none": 102.0}  # 5 apart: C8 asks for 20 at size medium
     runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
     told = judge(BY_ID["C8"], records_of(runs)).small_size
-    assert told.startswith("small-size analogue agrees")
-    assert "difference 5.00, less than the rule's 20: at this size only the sign is judged" in told
+    assert told.startswith("small model agrees")
+    assert "difference 5.00, less than the rule's 20" in told
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_margins_do_not_hold_at_size_small(records_of) -> None:
 def test_a_gain_outside_the_rule_is_said_at_size_small(records_of, mc, said) -> None:
     run = synthetic.language_run(language_model("small", "variational_tied"), 1, 94.0, 90.0, mc)
     told = judge(BY_ID["C5"], records_of([run])).small_size
-    assert told.startswith("small-size analogue agrees") and said in told
+    assert told.startswith("small model agrees") and said in told
 
 
 def test_unstable_runs_are_counted_and_not_used(records_of, paper_contents) -> None:
@@ -228,10 +228,10 @@ def test_c20_ten_models_at_the_papers_level_and_below_ten_naive_ones(records_of,
     assert judge(BY_ID["C20"], records_of(ten)).status == status
 
 
-def test_c20_fewer_small_models_are_an_analogue() -> None:
+def test_c20_fewer_small_models_do_not_decide() -> None:
     few = [synthetic.ensemble("small", "variational_untied", 3, 92.0), synthetic.ensemble("small", "naive", 3, 95.0)]
     verdict = judge(BY_ID["C20"], Records(ensembles=tuple(few)))
-    assert verdict.status == NOT_RUN and verdict.small_size.startswith("small-size analogue agrees")
+    assert verdict.status == NOT_RUN and verdict.small_size.startswith("small model agrees")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_table1_with_the_papers_numbers(records_of) -> None:
     for record in moved:
         record["hardware"] = {"cpu": "Example CPU", "gpu": "Example GPU", "earlier": ["cuda, Older GPU"]}
     row = rows(table1.tables(records_of(moved))[0])["Variational (untied weights)"]
-    assert row["hardware"] == ["Example GPU; begun on cuda, Older GPU"] and row["words/s, ours"] == ["–"]
+    assert row["hardware"] == ["Example GPU; started on cuda, Older GPU"] and row["words/s, ours"] == ["–"]
     assert rows(medium)["Variational (untied weights, MC)"]["test, ours"] == ["78.6 ± 0.1"]
     assert rows(large)["Variational (untied weights)"]["test, ours"] == ["not run"]
     assert rows(large)["Variational (untied weights, MC)"]["valid / test, corrected"] == ["73.3"]
@@ -132,8 +132,8 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
         contents.append(trial)
     table = selection.table(records_of(contents))
     assert [[*row[7:9], row[-1]] for row in table.rows] == [
-        ["inverted", "0.1300", "beside"],  # beside the grid: it chooses nothing
-        ["retain", "0.1200", "beside"],  # without the recurrent mask
+        ["inverted", "0.1300", "additional"],  # not in the grid: not used for the choice
+        ["retain", "0.1200", "additional"],  # without the recurrent mask
         ["retain", "0.1400", "grid"],
         ["retain", "**0.1500**", "grid"],
         ["retain", "0.1600", "grid"],

@@ -97,7 +97,7 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
         assert status == 1 and said.startswith("error: ") and message in said
     assert draw(language_run, "mc.samples=9") == (
         1,
-        "error: mc.samples=: the passes of these pictures are set with --samples\n",
+        "error: mc.samples=: set the number of samples with --samples instead\n",
     )
     assert draw(language_run, "--words", 50, "--out", tmp_path / "few") == (0, "")
     for name, value, least in (("samples", 0, 1), ("words", 1, 2), ("length", 1, 2), ("show-words", -3, 2)):

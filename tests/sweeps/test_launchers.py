@@ -136,7 +136,7 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     assert again.returncode == 0 and again.stdout.count("finished already") == 2
     assert len(summaries(tmp_path)) == 3
     refused = python("run.py", *words, "run_dir=x", folder=tmp_path)
-    assert refused.returncode == 1 and "run_dir=x: a multirun makes several runs" in refused.stderr
+    assert refused.returncode == 1 and "run_dir=x: a multirun" in refused.stderr
     assert not (tmp_path / "x").exists()
 
 
@@ -144,11 +144,11 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("optim.epochs=1,2", "a longer run is a shorter one that was continued"),
-        ("mc.samples=0,3", "its values belong to one and the same run"),
-        ("threads=1,2", "its values belong to one and the same run"),
-        ("runs_root=r,s", "one run in several places"),
-        ("run_dir=r,s", "one run in several places"),
+        ("optim.epochs=1,2", "a longer run continues the shorter one"),
+        ("mc.samples=0,3", "its values do not distinguish runs"),
+        ("threads=1,2", "its values do not distinguish runs"),
+        ("runs_root=r,s", "a sweep over folders"),
+        ("run_dir=r,s", "a sweep over folders"),
     ],
 )
 def test_values_that_do_not_tell_runs_apart_are_no_sweep(word, why, tmp_path):
@@ -215,8 +215,8 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
 
 def test_a_job_that_slurm_refused_is_not_called_lost():
     refused = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
-    assert failures.crash_message(refused).startswith("Slurm did not take the job: sbatch: error: invalid partition")
-    assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without a word (Killed)")
+    assert failures.crash_message(refused).startswith("Slurm rejected the job: sbatch: error: invalid partition")
+    assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without an error message (Killed)")
 
 
 def hydra(launcher, number=0, n_jobs=0):
@@ -282,7 +282,7 @@ def test_a_killed_job_is_explained(tmp_path):
     class TerminatedWorkerError(Exception):
         __module__ = "joblib.externals.loky"
 
-    with pytest.raises(Exception, match="ended without a word") as caught, launch.report_failures():
+    with pytest.raises(Exception, match="a job ended without") as caught, launch.report_failures():
         launch.SweepCallback.folder = tmp_path
         raise TerminatedWorkerError("a worker was killed")
     assert "start the same command again" in str(caught.value)

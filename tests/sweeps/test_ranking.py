@@ -105,7 +105,7 @@ def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
     assert "LEAKAGE" in ranking.best_yaml(grid) and "LEAKAGE" in ranking.table(grid).note
     validated = [summary(valid=v, protocol="authors_code", **{"model.p_U": p}) for v, p in ((9, 0.1), (8, 0.3))]
     (grid,) = ranking.grids(validated)
-    assert grid.score == "valid_ppl" and "chose nothing" in ranking.table(grid).note
+    assert grid.score == "valid_ppl" and "LEAKAGE" not in ranking.table(grid).note
 
 
 def test_settings_are_compared_on_the_seeds_that_they_share():
@@ -123,8 +123,8 @@ def test_all_ranks_are_made_by_the_same_seeds():
     points = [summary(s, v, **{"model.p_U": p}) for p, of_seed in scores.items() for s, v in of_seed.items()]
     (grid,) = ranking.grids(points)
     assert [grid.value(point, ("model.p_U",)) for point in grid.points] == [0.6, 0.4, 0.1, 0.2, 0.3, 0.5]
-    note = "mean over seed 1; points without come last; shown is the mean over all seeds of a point."
-    assert note in ranking.table(grid).note
+    note = ranking.table(grid).note
+    assert "mean over seed 1; " in note and "come last" in note
     (grid,) = ranking.grids(points[:4])
     assert ranking.table(grid).note.startswith("Ranked by valid_ppl, mean over seeds 1, 2. ")
     assert "come last" not in ranking.table(ranking.grids(points[:-2])[0]).note
@@ -280,7 +280,7 @@ def test_the_next_command_can_be_pasted():
     assert not any("runs_root" in word for word in words)
     assert "runs_root='my runs'" in shlex.split(ranking.next_command(grid, "my runs"))
     grid.choices["model"] = "mine"
-    assert ranking.next_command(grid).endswith("(with the --config-dir of before)")
+    assert ranking.next_command(grid).endswith("(with the same --config-dir as before)")
 
 
 def test_command_repeats_the_run_exactly():
@@ -297,7 +297,7 @@ def test_scaling_of_masks_can_be_swept():
     sweep = {"sweeper": {"params": {"task.scaling": "inverted,retain"}}, "overrides": {"task": []}}
     assert plan.non_identity_key(OmegaConf.create({"hydra": sweep, "task": {}})) is None
     sweep["sweeper"]["params"] = {"threads": "1,2"}
-    assert "one and the same run" in plan.non_identity_key(OmegaConf.create({"hydra": sweep, "task": {}}))
+    assert "threads: " in plan.non_identity_key(OmegaConf.create({"hydra": sweep, "task": {}}))
 
 
 def test_the_grids_of_sentiment_are_those_of_the_table():

@@ -14,8 +14,8 @@ from varrnn.errors import UserError
     [
         ("--sweep-key optim.lrr", "--sweep-key optim.lrr: there is no such option; did you mean optim.lr"),
         ("--sweep-key seed", "--sweep-key seed: a grid point is the mean over its seeds"),
-        ("--sweep-key mc.samples", "--sweep-key mc.samples: no grid is ranked over this option"),
-        ("--sweep-key cell", "--sweep-key cell: no grid is ranked over this option"),
+        ("--sweep-key mc.samples", "--sweep-key mc.samples: grids are not ranked over this option"),
+        ("--sweep-key cell", "--sweep-key cell: grids are not ranked over this option"),
         ("--sweep-key optim.lr", "no runs below ."),
         ("--sweep-key task.scaling", "no runs below ."),
     ],

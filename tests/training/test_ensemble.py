@@ -180,7 +180,7 @@ def test_what_the_command_line_refuses_before_averaging(folders):
     folder, (one, _, _) = folders
     (folder / "a.txt").write_text("")
     for words, message in (
-        (["--out", "a.txt/foo.json"], "a.txt: cannot be written (a.txt is a file, not a folder); choose another place"),
+        (["--out", "a.txt/foo.json"], "a.txt: cannot be written (a.txt is a file, not a folder)"),
         (["--out", "runs"], "runs: is a folder; give the name of a file"),
         (["runs/no=where"], "runs/no=where: no such run folder"),
     ):

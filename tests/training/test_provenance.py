@@ -40,7 +40,7 @@ def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
     ended = training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
     assert ended["commit"] == CLEAN and ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["dirty"]
     monkeypatch.setattr(publish, "in_repository", lambda *_: True)
-    with pytest.raises(UserError, match="made by changed code"):
+    with pytest.raises(UserError, match="dirty commit"):
         publish.publish(run)
 
 
@@ -108,7 +108,7 @@ def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, caps
         training_run.run(asked, run)
     (tmp_path / "a").unlink()
     assert training_run.run(asked, run)["status"] == "finished"
-    assert "warning: the data are not what they were" in capsys.readouterr().out
+    assert "warning: the data have changed" in capsys.readouterr().out
 
 
 def test_what_computes_is_recorded(run, monkeypatch, capsys):

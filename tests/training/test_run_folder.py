@@ -135,7 +135,7 @@ def test_the_first_error_is_told_when_nothing_can_be_written(run, monkeypatch):
 def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs, counted from cuda:0"):
+    with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs"):
         choose_device(compose.compose([*tiny, "device=cuda:2"]))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "V100")

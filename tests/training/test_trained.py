@@ -104,7 +104,7 @@ def test_the_intervals_hold_what_they_promise(sentiment_run):
 
 def test_mistakes(language_run, sentiment_run, tmp_path):
     run = open_run(language_run)
-    with pytest.raises(UserError, match="at least 2 are needed"):
+    with pytest.raises(UserError, match="give at least 2"):
         run.perplexity("w1")
     with pytest.raises(UserError, match="zebra: not in the vocabulary of"):
         run.perplexity("zebra w1 w2")

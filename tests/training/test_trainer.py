@@ -32,7 +32,7 @@ def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
     monkeypatch.setattr(Trainer, "training_step", update)
     with pytest.raises(RunStopped):
         training_run.run(compose.compose([*words, "optim.epochs=3", "mc.samples=0"]))
-    with pytest.raises(UserError, match=r"optim\.epochs=2, but it is in epoch 3 already"):
+    with pytest.raises(UserError, match=r"optim\.epochs=2, but the run is in epoch 3 already"):
         training_run.run(compose.compose([*words, "optim.epochs=2", "mc.samples=0"]))
 
 

@@ -1,1 +1,1 @@
-"""What a trained model is uncertain about."""
+"""Uncertainty of trained models, word by word and as figures."""

@@ -1,4 +1,4 @@
-"""Words shaded by what a language model did not know before they came: in a terminal, and as an HTML page."""
+"""Words shaded by a language model's uncertainty before reading them, in a terminal and as an HTML page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOT, PALE = (213, 94, 0), (255, 255, 255)
 
 @dataclass(frozen=True)
 class ShadedText:
-    """A text with one number per word, in nats; the first `given` words were the prompt."""
+    """A text with one number per word, in nats; the first `given` words are the prompt."""
 
     words: list[str]
     values: list[float]
@@ -33,9 +33,9 @@ class ShadedText:
 
 
 def shade(run: TrainedRun, text: Generated, measure: str = SHADES[0], samples: int = 20) -> ShadedText:
-    """Read a text again with `samples` functions drawn from q, and keep one measure of every word.
+    """Evaluate a text with `samples` functions from q(omega), and keep one measure of every word.
 
-    Without dropout there is one function only: then the words are shaded by its entropy.
+    Without dropout there is only one function: then the words are shaded by its entropy.
     """
     vocabulary = run.vocabulary
     if not run.config.model.drops:
@@ -43,23 +43,23 @@ def shade(run: TrainedRun, text: Generated, measure: str = SHADES[0], samples: i
     before = [] if vocabulary.end is None else [vocabulary.end]
     ids = torch.tensor([*before, *text.ids], device=run.device)
     found = getattr(read_text(run.model, ids, samples, run.config.seed, run.config.mc.word_dropout), measure).tolist()
-    values = found if before else [0.0, *found]  # of a first word without a word before it nothing is known
+    values = found if before else [0.0, *found]  # a first word without context has no value
     return ShadedText([vocabulary.words[number] for number in text.ids], values, measure, text.prompt)
 
 
 def scale_max(texts: Sequence[ShadedText]) -> float:
-    """The 98th per cent of all values, so that a single word does not make all others pale."""
+    """The 98th percentile of all values, so that a single word does not make all others pale."""
     values = torch.tensor([value for text in texts for value in text.values])
     return max(float(values.quantile(0.98)), 1e-9)
 
 
 def has_colours(stream: TextIO = sys.stdout) -> bool:
-    """A terminal, unless NO_COLOR is set (no-color.org); FORCE_COLOR for pipes that keep colours."""
+    """Whether to use colours: in a terminal unless NO_COLOR is set (no-color.org), elsewhere with FORCE_COLOR."""
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and not os.environ.get("NO_COLOR"))
 
 
 def terminal_text(text: ShadedText, most: float, colours: bool) -> str:
-    """Words on shaded ground, the prompt underlined; <eos> ends a line. Without colours the words alone."""
+    """Words on a shaded background, with the prompt underlined; <eos> ends a line. Without colours, only the words."""
     lines: list[list[str]] = []
     line: list[str] = []
     for place, (word, value) in enumerate(zip(text.words, text.values)):
@@ -79,12 +79,12 @@ def _painted(word: str, share: float, underlined: bool) -> str:
 
 
 def legend(texts: Sequence[ShadedText], most: float) -> str:
-    """What the shade means, in one line."""
+    """The legend of the shades, in one line."""
     return f"shade: {MEASURES[texts[0].measure]}, from 0 (white) to {most:.2f} nats"
 
 
 def write_html(file: Path, texts: Sequence[ShadedText], title: str, command: str) -> None:
-    """One page for all texts, in light and dark, without a request to any network."""
+    """One HTML page for all texts, with light and dark mode and without network requests."""
     most = scale_max(texts)
     parts = "\n".join(f"<p>{_spans(text, most)}</p>" for text in texts)
     page = f"""<!doctype html>

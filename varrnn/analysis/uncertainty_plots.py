@@ -1,4 +1,4 @@
-"""Pictures of uncertainty: coloured words, uncertainty against position, strange texts, calibration."""
+"""Figures of uncertainty: coloured words, uncertainty against position, out-of-distribution texts, calibration."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from varrnn.calibration import Reliability
 from varrnn.reporting.style import BLUE, GREEN, PAGE, RC, REFERENCE, VERMILION, save
 
 COLOURS = matplotlib.colormaps["YlOrRd"]
-LETTER, LINE = 0.0665, 0.175  # inches: advance of a letter and distance of lines, monospaced at 8 points
+LETTER, LINE = 0.0665, 0.175  # inches: letter width and line height of a monospaced font at 8 points
 END = "<eos>"
 
 
 @contextmanager
 def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator[list[Axes]]:
-    """Panels in a row, saved as PNG and as PDF (no dates inside); no pyplot, so no display is needed."""
+    """Panels in a row, saved as PNG and PDF without dates; it does not use pyplot, so no display is needed."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height))
         yield list(figure.subplots(1, panels, squeeze=False)[0])
@@ -36,7 +36,7 @@ def canvas(file: Path, width: float, height: float, panels: int = 1) -> Iterator
 
 
 def scale(values: np.ndarray) -> Normalize:
-    """From nothing to the 98th per cent: a single word must not make all others pale."""
+    """The upper end of the colour scale, the 98th percentile: a single word must not make all others pale."""
     return Normalize(0, scale_max(values), clip=True)
 
 
@@ -51,7 +51,7 @@ def text_color(background: Sequence[float]) -> str:
 
 
 def words_html(words: Sequence[str], known: WordUncertainty, file: Path, title: str) -> None:
-    """The text once per measure, every word coloured by what was unknown before it came; hover to see all numbers."""
+    """The text once per measure, every word coloured by its uncertainty before reading it; hover to see all numbers."""
     parts = [_paragraph(words, known, measure) for measure in ("mutual_information", "predictive_entropy", "surprise")]
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
@@ -62,7 +62,7 @@ h2 {{ font: bold 15px sans-serif; margin-top: 2em }}
 small {{ font: 12px sans-serif; color: #555 }}
 </style></head><body>
 <h1>{html.escape(title)}</h1>
-<small>Each word is coloured by what the model did not know before it came. Hover over a word for its numbers.</small>
+<small>The colour of a word shows the model's uncertainty before reading it. Hover over a word for its numbers.</small>
 {"".join(parts)}
 </body></html>
 """
@@ -91,7 +91,7 @@ def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> st
 def words_picture(
     words: Sequence[str], known: WordUncertainty, file: Path, measure: str = "mutual_information"
 ) -> None:
-    """The same as a picture: monospaced words on coloured ground, a new line after every sentence."""
+    """The same as a figure: monospaced words on a coloured background, with a new line after every sentence."""
     values = getattr(known, measure).cpu().numpy()
     norm, columns = scale(values), int((PAGE - 0.2) / LETTER)
     placed = list(_layout(words, columns))
@@ -151,7 +151,7 @@ def position_picture(known: Mapping[str, np.ndarray], file: Path) -> None:
 
 
 def _band(axes: Axes, table: np.ndarray, label: str, colour: str, style: str) -> None:
-    """Positions are joined in growing groups, so that the right half of a log axis is not all noise."""
+    """Average positions in groups of growing size, to reduce noise in the right half of a log axis."""
     edges = np.unique(np.geomspace(1, table.shape[1] + 1, 24).astype(int))
     groups = [table[:, a - 1 : b - 1].mean(1) for a, b in pairwise(edges)]
     places = [(a + b - 1) / 2 for a, b in pairwise(edges)]
@@ -164,7 +164,7 @@ def _band(axes: Axes, table: np.ndarray, label: str, colour: str, style: str) ->
 def domains_picture(
     texts: Mapping[str, WordUncertainty], scores: Mapping[str, Mapping[str, float]], file: Path
 ) -> None:
-    """Every measure on the test text and on strange ones: quartiles as boxes, 5th to 95th per cent as whiskers."""
+    """Every measure on the test text and on other texts: quartiles as boxes, 5th to 95th percentile as whiskers."""
     shown = ("predictive_entropy", "mutual_information", "surprise")
     with canvas(file, PAGE, 0.9 + 0.35 * len(texts), len(shown)) as panels:
         for axes, measure in zip(panels, shown):
@@ -186,7 +186,7 @@ def domains_picture(
 
 
 def reliability_picture(diagrams: Mapping[str, Reliability], file: Path) -> None:
-    """Reliability diagram, and beside it which share of the predictions has which confidence."""
+    """Reliability diagram (left) and histogram of the confidence (right)."""
     with canvas(file, PAGE, 2.8, 2) as (axes, counts):
         axes.plot([0, 1], [0, 1], color=REFERENCE, lw=0.8, ls=":")
         for (name, diagram), colour, mark in zip(diagrams.items(), (VERMILION, BLUE), ("s", "o")):
@@ -196,7 +196,7 @@ def reliability_picture(diagrams: Mapping[str, Reliability], file: Path) -> None
             share = (diagram.counts / diagram.counts.sum()).cpu().numpy()
             edges = np.linspace(0, 1, diagram.bins + 1)
             counts.stairs(share, edges, color=colour, label=name)
-        axes.set(xlabel="confidence in the likeliest word", ylabel="how often it came", xlim=(0, 1), ylim=(0, 1))
+        axes.set(xlabel="confidence in the most likely word", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
         counts.set(xlabel="confidence", ylabel="share of predictions", xlim=(0, 1))
         axes.legend(loc="upper left")
         counts.legend(loc="upper right")
@@ -205,20 +205,20 @@ def reliability_picture(diagrams: Mapping[str, Reliability], file: Path) -> None
 def regression_picture(
     sd: np.ndarray, error: np.ndarray, levels: np.ndarray, held: Mapping[str, np.ndarray], file: Path
 ) -> None:
-    """Left: does a larger predictive deviation mean a larger error? Right: do intervals hold what they promise?"""
+    """Left: error against predictive standard deviation. Right: coverage of the predictive intervals."""
     with canvas(file, PAGE, 2.8, 2) as (left, right):
         left.scatter(sd, np.abs(error), s=4, color=BLUE, alpha=0.25, lw=0, label="one text")
         order = np.array_split(np.argsort(sd), 10)
         places = [float(np.sqrt(np.mean(sd[part] ** 2))) for part in order]
         rms = [float(np.sqrt(np.mean(error[part] ** 2))) for part in order]
-        left.plot(places, rms, "o-", color=VERMILION, ms=4, label="root mean square of a tenth")
+        left.plot(places, rms, "o-", color=VERMILION, ms=4, label="root mean square per decile")
         ends = np.array([sd.min(), sd.max()])
         left.plot(ends, ends, color=REFERENCE, ls=":", lw=0.8, label="error = deviation")
-        left.set(xlabel="predictive standard deviation", ylabel="error of the MC mean, absolute")
+        left.set(xlabel="predictive standard deviation", ylabel="absolute error of the MC mean")
         left.set_ylim(0, 1.35 * np.abs(error).max())  # room for the legend
         left.legend(loc="upper left")
         right.plot([0, 1], [0, 1], color=REFERENCE, ls=":", lw=0.8)
         for (name, share), colour in zip(held.items(), (VERMILION, BLUE)):
             right.plot(levels, share, "o-", color=colour, ms=3, label=name)
-        right.set(xlabel="promised share inside the interval", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
+        right.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
         right.legend(loc="upper left")

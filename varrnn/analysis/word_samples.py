@@ -1,4 +1,4 @@
-"""Word by word, what a language model knows with the first 1, 2, ..., S samples of MC dropout."""
+"""A language model's predictions word by word, with the first 1, 2, ..., S samples of MC dropout."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LEVELS = 2**16 - 1
 
 
 class WordSamples(NamedTuple):
-    """Row k - 1: what the first k samples say about every word but the first, before it was read; in nats."""
+    """Row k - 1: the measures from the first k samples for every word but the first, before reading it; in nats."""
 
     mutual_information: Tensor  # (S, N - 1)
     predictive_entropy: Tensor
     surprise: Tensor
-    likeliest: Tensor  # (S, N - 1, 5), ids of the likeliest words
+    likeliest: Tensor  # (S, N - 1, 5), ids of the most likely words
     likeliest_p: Tensor  # their averaged probabilities
 
 
@@ -36,7 +36,7 @@ class WordSamples(NamedTuple):
 def read_samples(
     model: SequenceModel, text: Tensor, samples: int, seed: int = 0, word_dropout: bool = False, memory_mb: int = 128
 ) -> WordSamples:
-    """Read a text (N,) with `samples` functions at once; row k - 1 is what `read_text` gives with k samples."""
+    """Read a text (N,) with `samples` functions in one batch; row k - 1 equals `read_text` with k samples."""
     steps = window_steps(4 * samples, model.output.out_features, memory_mb)  # logits, p, their running mean, p log p
     state, masks, parts = None, None, []
     counts = torch.arange(1, samples + 1, dtype=torch.float64, device=text.device)
@@ -58,7 +58,7 @@ def read_samples(
 def report_words(run: TrainedRun, text: str | None = None, words: int = 120, samples: int = 100) -> dict[str, Any]:
     """The report's section on words: a text, and the same words in random order, as compact numbers.
 
-    Without a text of the caller's the run writes one itself: its corpus need not be at hand.
+    Without a given text the model generates one, so that the corpus is not needed.
     """
     run.require_dropout("the words of the report")
     vocabulary = run.vocabulary
@@ -94,5 +94,5 @@ def report_words(run: TrainedRun, text: str | None = None, words: int = 120, sam
 
 
 def _pack(values: Tensor) -> str:
-    """Whole numbers below 2^16 as base64 of little-endian pairs of bytes."""
+    """Integers below 2^16 as base64 of little-endian uint16."""
     return base64.b64encode(values.round().cpu().numpy().astype(np.dtype("<u2")).tobytes()).decode()

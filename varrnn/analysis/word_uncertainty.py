@@ -21,15 +21,15 @@ MEASURES = {
 
 
 class WordUncertainty(NamedTuple):
-    """One number for every word but the first, (N - 1,): what was known about it BEFORE it was read. In nats."""
+    """One number for every word but the first, (N - 1,), from the prediction BEFORE reading it. In nats."""
 
     predictive_entropy: Tensor
     expected_entropy: Tensor
     mutual_information: Tensor
     variation_ratio: Tensor
     surprise: Tensor  # -log of the word's averaged probability
-    confidence: Tensor  # averaged probability of the likeliest word
-    correct: Tensor  # whether the likeliest word came
+    confidence: Tensor  # averaged probability of the most likely word
+    correct: Tensor  # whether the most likely word is the next word
 
 
 @torch.no_grad()
@@ -42,10 +42,10 @@ def read_text(
     memory_mb: int = 128,
     tick: Callable[[int], object] | None = None,
 ) -> WordUncertainty:
-    """Read a text of word ids (N,) from a zero state; every sample keeps its masks to the end.
+    """Read a text of word ids (N,) from a zero state; every sample keeps its masks for the whole text.
 
-    `samples=0` reads it once by the dropout approximation: then nothing is known about the weights' uncertainty.
-    `tick` is told how many words have been read.
+    `samples=0` reads it once with the dropout approximation, which gives no model uncertainty. `tick` is called with
+    the number of words read.
     """
     if len(text) < 2:
         raise ValueError(f"a text of {len(text)} words has no next word; give at least 2")
@@ -96,13 +96,13 @@ def shuffled(text: Tensor, seed: int = 0) -> Tensor:
 
 
 def random_words(text: Tensor, num_words: int, seed: int = 0) -> Tensor:
-    """As many words, drawn uniformly from the vocabulary: no language at all."""
+    """As many words, drawn uniformly from the vocabulary."""
     drawn = np.random.default_rng(seed).integers(num_words, size=len(text))
     return torch.from_numpy(drawn).to(text.device)
 
 
 def auroc(strange: Tensor, usual: Tensor) -> float:
-    """The chance that a strange word scores higher than a usual one (AUROC): .5 is guessing, 1 is perfect."""
+    """AUROC: the probability that an out-of-distribution word scores higher than a usual one; .5 is chance."""
     usual = usual.double().sort().values
     below = torch.searchsorted(usual, strange.double())
     up_to = torch.searchsorted(usual, strange.double(), right=True)

@@ -1,4 +1,4 @@
-"""The words of `python run.py ...`: put into the order that Hydra expects, checked, or answered with the help page."""
+"""Check and reorder the arguments of `python run.py ...` for Hydra, and print the help page."""
 
 import re
 import sys
@@ -25,7 +25,7 @@ WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-
 
 
 def options_first(words: Sequence[str]) -> list[str]:
-    """`seed=1,2 -m` means `-m seed=1,2`: Hydra takes overrides after an option for unknown arguments."""
+    """Put Hydra's options first, `-m seed=1,2`: Hydra rejects overrides on both sides of an option."""
     options, overrides, waiting = [], [], iter(words)
     for word in waiting:
         if not word.startswith("-"):
@@ -38,7 +38,7 @@ def options_first(words: Sequence[str]) -> list[str]:
 
 
 def reject_flag(word: str, value: str | None) -> None:
-    """`--epochs 3` and `--resume` as other programs have them: say how it is written here."""
+    """Reject `--epochs 3` and `--resume`, and say what to write instead."""
     name, _, given = word.lstrip("-").partition("=")
     value = given or value or "VALUE"
     if name in ("resume", "continue"):
@@ -51,13 +51,13 @@ def reject_flag(word: str, value: str | None) -> None:
 
 
 def is_known_flag(word: str) -> bool:
-    """Does Hydra have this option? It also takes unambiguous beginnings of long ones."""
+    """Whether Hydra has this option; unambiguous prefixes of long options count."""
     name = word.split("=")[0]
     return name in SHORT or (name.startswith("--") and any(flag.startswith(name) for flag in LONG))
 
 
 def quote_path(word: str, sweep: bool = False) -> str:
-    """Put Hydra's quotes around a path that it could not read otherwise (`ü`, `=`): the shell's are gone by now.
+    """Quote a path that Hydra's grammar cannot read otherwise (`ü`, `=`); the shell has removed the user's quotes.
 
     In a sweep commas separate several paths.
     """
@@ -72,7 +72,7 @@ def quote_path(word: str, sweep: bool = False) -> str:
 
 
 def normalize_argv() -> None:
-    """Bring sys.argv into order; `--version` is ours, not Hydra's."""
+    """Rewrite sys.argv for Hydra; `--version` prints varrnn's version, not Hydra's."""
     words = sys.argv[1:]
     if "--version" in words:
         print(f"varrnn {__version__}")
@@ -90,12 +90,12 @@ def normalize_argv() -> None:
 GROUPS = {
     "model": "the dropout variant, a row of Table 1",
     "experiment": "task and size in one word",
-    "task": "what is learnt, and from which data",
-    "size": "how large the network is, with its schedule",
-    "optim": "how the parameters are moved",
-    "protocol": "what the paper says, or what the authors' code did",
-    "sweep": "many runs at once",
-    "launcher": "where the runs of a sweep are carried out",
+    "task": "the data and the prediction target",
+    "size": "the network's size, with its schedule",
+    "optim": "the optimizer",
+    "protocol": "as the paper says, or as the authors' code does",
+    "sweep": "many runs in one command",
+    "launcher": "where the runs of a sweep are executed",
 }
 KEYS = (
     *("seed", "cell", "device", "threads", *(f"model.{name}" for name in DROP_RATES)),
@@ -112,12 +112,12 @@ The same command resumes after an interruption, and does nothing when the run is
 
 
 def help_requested(words: list[str]) -> bool:
-    """Did the user ask for help? (`--hydra-help` still shows Hydra's own.)"""
+    """Whether the user asked for help (`--hydra-help` still shows Hydra's)."""
     return bool({"-h", "--help"} & set(words))
 
 
 def text(all_keys: bool = False) -> str:
-    """The whole page; `--help all` also lists the rarer keys."""
+    """The help page; `--help all` also lists the rarely used keys."""
     lines = ["usage: python run.py [-m] [GROUP=CHOICE ...] [KEY=VALUE ...]", "", EXAMPLES, "", "Groups"]
     for group, description in GROUPS.items():
         files = sorted((CONFIGS / group).glob("*.yaml"))
@@ -126,13 +126,13 @@ def text(all_keys: bool = False) -> str:
             lines += [f"    {file.stem:26}{first_comment(file)}" for file in files]
     lines += [
         "",
-        "Keys, with what they are in `python run.py`; groups change them"
+        "Keys with their values in `python run.py`; groups change them"
         + ("" if all_keys else "; `--help all` lists all"),
         "",
     ]
     docs, defaults = option_docs(), flatten(compose([]))
     for key, source in tied_rates(compose_raw([])).items():
-        docs[source] += f"; variants tie {key} to it: it moves too unless it is given"
+        docs[source] += f"; variants set {key} to the same value unless it is given"
     for key in docs if all_keys else KEYS:
         default = f"={format_override(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {docs[key]}")
@@ -140,7 +140,7 @@ def text(all_keys: bool = False) -> str:
 
 
 def first_comment(file: Path) -> str:
-    """The first sentence of what a config file says of itself."""
+    """The first sentence of a config file's leading comment."""
     lines = file.read_text(encoding="utf-8").splitlines()
     comments = [line[1:].strip() for line in lines if line.startswith("#") and "@package" not in line]
     words = " ".join(comments)
@@ -148,7 +148,7 @@ def first_comment(file: Path) -> str:
 
 
 def maybe_print_help() -> None:
-    """Print the page and leave, if the command line asks for it."""
+    """Print the help page and exit, if the arguments ask for it."""
     if help_requested(sys.argv[1:]):
         print(text(all_keys="all" in sys.argv[1:]))
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""A user's mistake gets one clear message: what, where, what is allowed, what to do. Never a traceback."""
+"""Show a user's mistake as one clear message without a traceback: what, where, what is allowed, what to do."""
 
 import os
 import re
@@ -22,9 +22,9 @@ USER_ERRORS = (*COMPOSE_ERRORS, YAMLError, OSError)
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn what a user can mend into one message and exit status 1; what only we can mend keeps its traceback."""
+    """Turn errors that a user can fix into one message and exit status 1; bugs keep their traceback."""
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # without the source line
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own half of a traceback and exit
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # otherwise Hydra prints a shortened traceback and exits
     try:
         yield
     except RunStopped as stopped:
@@ -37,7 +37,7 @@ def user_errors() -> Iterator[None]:
         print(f"error: {format_error(error)}", file=sys.stderr)
         sys.exit(1)
     except RuntimeError as error:
-        from varrnn.training.device import out_of_memory  # here, not above: most answers do not need torch
+        from varrnn.training.device import out_of_memory  # imported here: most errors occur without torch
 
         if not out_of_memory(error):
             raise
@@ -47,7 +47,7 @@ def user_errors() -> Iterator[None]:
 
 
 def format_error(error: Exception) -> str:
-    """The message that helps."""
+    """The message for an error of Hydra, OmegaConf or this package."""
     if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         allowed = [option for option in error.options if option != "null"]
@@ -55,7 +55,7 @@ def format_error(error: Exception) -> str:
     if isinstance(error, OverrideParseException):
         return (
             f"{error.override}: not a KEY=VALUE or GROUP=CHOICE; a value with = , ~ brackets, quotes or letters beyond "
-            "a to z needs quotes of its own inside those of the shell, 'KEY=\"VALUE\"'; see python run.py --help"
+            "a to z needs quotes inside the shell's quotes, 'KEY=\"VALUE\"'; see python run.py --help"
         )
     if isinstance(error, YAMLError):
         return f"a config file is not valid YAML: {' '.join(str(error).split())}"
@@ -70,8 +70,8 @@ def format_error(error: Exception) -> str:
 
 
 def _other_mistake(words: list[str]) -> str:
-    """What is wrong with the words that are no sweep: Hydra complains about the several values of another one first."""
-    if any(word.startswith(("--config", "-c")) for word in words):  # choices that are not known here
+    """The error in the overrides without a sweep; Hydra first reports the overrides with several values."""
+    if any(word.startswith(("--config", "-c")) for word in words):  # groups from there are unknown here
         return ""
     values = [word.split(",")[0] for word in words if "=" in word and not word.startswith(("-", "hydra"))]
     try:
@@ -82,7 +82,7 @@ def _other_mistake(words: list[str]) -> str:
 
 
 def _format_key_error(error: Exception, cause: BaseException) -> str:
-    """A key that does not exist, or a value of the wrong type."""
+    """The message for an unknown key or a value of the wrong type."""
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return str(error)
     missing = re.search(r"Could not override '([^']+)'", str(error))
@@ -106,7 +106,7 @@ def known_keys() -> list[str]:
 
 
 def option_docs() -> dict[str, str]:
-    """Every option with its sentence, by dotted name."""
+    """The help string of every option, by dotted name."""
 
     def collect(kind: type, prefix: str) -> dict[str, str]:
         found = {}

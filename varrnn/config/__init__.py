@@ -1,1 +1,1 @@
-"""From shell words to validated dataclasses, and what identifies a run."""
+"""Compose and validate the config of a run, and compute the run's identity."""

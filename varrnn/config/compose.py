@@ -1,4 +1,4 @@
-"""From words on the command line to a `RunConfig`, and from a `RunConfig` to a run's folder and back."""
+"""Compose a `RunConfig` from overrides, and map between a `RunConfig` and a run's folder."""
 
 import hashlib
 import os
@@ -26,13 +26,13 @@ from varrnn.fileio import PROJECT_ROOT
 
 CONFIGS = PROJECT_ROOT / "configs"
 COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
-OWN_FILES = ("task.train", "task.valid", "task.test", "task.csv")  # options that name a user's own files
+OWN_FILES = ("task.train", "task.valid", "task.test", "task.csv")  # options that name the user's files
 MAX_FILE_NAME = 40  # characters of such a file in the name of a folder
 MAX_NAME_BYTES = 200  # bytes of a folder's name; file systems stop at 255
 
 
 def register() -> None:
-    """Give the schema to Hydra, so that a wrong key or type is refused while composing; tuned files use `of_cell`."""
+    """Register the schema with Hydra, which then rejects wrong keys and types; tuned files use `of_cell`."""
     OmegaConf.register_new_resolver("of_cell", lambda values, cell: values[cell], replace=True)
     OmegaConf.register_new_resolver("expanduser", os.path.expanduser, replace=True)
     store = ConfigStore.instance()
@@ -43,7 +43,7 @@ def register() -> None:
 
 @contextmanager
 def _hydra() -> Iterator[None]:
-    """Hydra as run.py started it, or our own instance where Hydra was not started."""
+    """The Hydra instance that run.py started, or a new one if Hydra was not started."""
     if GlobalHydra.instance().is_initialized():
         yield
     else:
@@ -58,13 +58,13 @@ def compose(overrides: Sequence[str]) -> RunConfig:
 
 
 def compose_raw(overrides: Sequence[str]) -> DictConfig:
-    """Hydra's part of it."""
+    """The composed config before conversion to dataclasses."""
     with _hydra():
         return hydra.compose("config", list(overrides))
 
 
 def tied_rates(composed: DictConfig) -> dict[str, str]:
-    """`{"model.p_E": "model.p_U"}`: the drop probabilities that follow another one (`p_E: ${.p_U}` in the YAML)."""
+    """`{"model.p_E": "model.p_U"}`: the dropout rates that are tied to another one (`p_E: ${.p_U}` in the YAML)."""
     values = OmegaConf.to_container(composed.model, resolve=False)
     assert isinstance(values, dict)
     found = {name: re.fullmatch(r"\$\{(?:\.|model\.)(\w+)\}", str(values[name])) for name in schema.DROP_RATES}
@@ -72,18 +72,18 @@ def tied_rates(composed: DictConfig) -> dict[str, str]:
 
 
 def moved_rates(composed: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """One line for every override that also moves a drop probability which it does not name."""
+    """One line for every override that also changes a tied dropout rate."""
     given = dict(word.split("=", 1) for word in overrides if "=" in word)
     return [
         f"{source}={given[source]} also sets {key}={given[source]}, which model={composed.model.name} ties to it; "
-        f"give {key}= as well to choose it"
+        f"give {key}= to set it separately"
         for key, source in tied_rates(composed).items()
         if source in given
     ]
 
 
 def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunConfig:
-    """Dataclasses from here on: config stops at the door. `chosen` are the group choices, where Hydra tells them."""
+    """Convert to dataclasses and validate. `chosen` are the group choices, if Hydra was started by run.py."""
     config = OmegaConf.to_object(raw)
     assert isinstance(config, RunConfig)
     known = flatten(config)
@@ -96,17 +96,17 @@ def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunCo
 
 
 def folder_identity(config: RunConfig) -> dict[str, Any]:
-    """What all starts in one folder have in common: a run's identity without its horizon."""
+    """The identity of a run's folder: the run's identity without its number of epochs."""
     return {key: value for key, value in identity(config).items() if key != EPOCHS_KEY}
 
 
 def identity(config: RunConfig | dict[str, Any]) -> dict[str, Any]:
-    """What makes a run this run: every option that has an effect, but where, and how comfortably, it is carried out."""
+    """A run's identity: every option that affects its numbers, without device, paths, logging and the like."""
     return effective(compared(flatten(config)))
 
 
 def compared(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Without where and how a run is carried out."""
+    """The options without those that do not affect a run's numbers."""
     return {
         key: value
         for key, value in options.items()
@@ -126,7 +126,7 @@ def choices(config: RunConfig) -> dict[str, str]:
 
 
 def defaults(chosen: Mapping[str, str]) -> dict[str, Any]:
-    """What the group choices alone compose to, every option that may have an effect included."""
+    """The options that the group choices alone compose to, without those that have no effect."""
     return compared(flatten(compose([f"{group}={name}" for group, name in chosen.items()])))
 
 
@@ -137,9 +137,10 @@ def diff(config: RunConfig) -> dict[str, Any]:
 
 
 def run_dir(config: RunConfig) -> Path:
-    """`<runs_root>/<task>/<size>/<model>/<cell>/<protocol>/<diff|default>/seed_N`, or what `run_dir` says.
+    """`<runs_root>/<task>/<size>/<model>/<cell>/<protocol>/<diff|default>/seed_N`, or `run_dir` if it is set.
 
-    The horizon is no part of it: no learning rate looks ahead, so a longer run is a shorter one that went on.
+    The number of epochs is not part of it: no learning rate schedule depends on it, so a longer run continues a
+    shorter one.
     """
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()
@@ -151,7 +152,7 @@ def run_dir(config: RunConfig) -> Path:
 
 
 def short_paths(differs: dict[str, Any]) -> dict[str, Any]:
-    """A user's own files by the name of the first and a hash of their paths; config.yaml has the whole paths."""
+    """The user's files as the first file's name and a hash of all paths; config.yaml has the whole paths."""
     files = {key: str(value) for key, value in sorted(differs.items()) if key in OWN_FILES and value is not None}
     if not files:
         return differs
@@ -170,7 +171,7 @@ def safe_file_name(text: str) -> str:
 
 
 def short_hash(text: str, length: int = 8) -> str:
-    """Some hexadecimal digits that distinguish long names."""
+    """The first hexadecimal digits of a hash, to distinguish long names."""
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
@@ -180,7 +181,7 @@ def format_overrides(differs: dict[str, Any]) -> str:
 
 
 def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> Path:
-    """The folder of a run below runs_root; of its record below results/records."""
+    """The folder of a run below runs_root, or of its record below results/records."""
     name = safe_file_name(format_overrides(differs)) or "default"
     return Path(*(chosen[group] for group in CHOICE_GROUPS), name, f"seed_{seed}")
 
@@ -191,16 +192,16 @@ def save(config: RunConfig, file: Path) -> None:
 
 
 def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The config of an existing run, with `mc.*` (and device, threads, progress) changed as asked."""
+    """The config of an existing run, with overrides of `mc.*`, logger, device, threads and progress."""
     file = Path(folder) / "config.yaml"
     if not file.is_file():
-        raise UserError(f"{folder}: not a run's folder (no config.yaml in it)")
+        raise UserError(f"{folder}: not a run's folder (it has no config.yaml)")
     made = OmegaConf.structured(RunConfig)
     for override in overrides:
         key = override.split("=", 1)[0]
         if "=" not in override or not (key.startswith(("mc.", "logger.")) or key in ("device", "threads", "progress")):
             raise UserError(
-                f"{override}: a finished run can only be given mc.*=, logger.*=, device=, threads= or progress="
+                f"{override}: for a finished run only mc.*=, logger.*=, device=, threads= and progress= can change"
             )
     try:
         saved = OmegaConf.load(file)

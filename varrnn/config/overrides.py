@@ -1,4 +1,4 @@
-"""Overrides in Hydra's grammar, and the command that starts a given run."""
+"""Write overrides in Hydra's grammar, and the command that starts a given run."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from varrnn.config import compose
 from varrnn.config.schema import RunConfig
 
 BEFORE_A_QUOTE = r"(\\*)('|$)"
-NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress")  # said elsewhere, or nothing that a run depends on
+NOT_REPEATED = ("seed", "runs_root", "run_dir", "progress")  # added separately, or without effect on the run
 
 
 def run_command(config: RunConfig) -> str:
@@ -19,7 +19,7 @@ def run_command(config: RunConfig) -> str:
     chosen = [f"{group}={name}" for group, name in compose.choices(config).items()]
     try:
         base, mine = compose.flatten(compose.compose(chosen)), compose.flatten(config)
-    except compose.COMPOSE_ERRORS:  # files outside configs/, which the run does not remember
+    except compose.COMPOSE_ERRORS:  # choices from a --config-dir, which config.yaml does not store
         return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
     differs = [
         f"{key}={format_override(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]
@@ -44,12 +44,12 @@ def format_override(value: Any) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """Backslashes count in front of a quote only, the closing one included."""
+    """Hydra reads a backslash as an escape only before a quote, including the closing one."""
     return 2 * found[1] + ("\\'" if found[2] else "")
 
 
 def _is_literal(word: str) -> bool:
-    """Without quotes `a=b` and letters beyond a to z are no value, and `true` and `1e3` are no text."""
+    """Whether Hydra needs quotes: `a=b` and letters beyond a to z are not values, `true` and `1e3` not strings."""
     try:
         return (
             re.search(r"[\s$]", word) is None and OverridesParser.create().parse_override(f"x={word}").value() == word

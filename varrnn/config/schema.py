@@ -1,6 +1,6 @@
-"""Every option of a run as a typed field with a sentence on it; YAML files in configs/ only give values to these.
+"""Every option of a run as a typed field with a help string; the YAML files in configs/ only set values.
 
-Knows dataclasses and nothing else, so that the library below never needs Hydra.
+This module uses dataclasses only, so that tasks and training do not need Hydra.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ DROP_RATES = (
     "p_U",
     "p_c",
     "p_y",
-)  # the probabilities of dropping: words, inputs, states, memory, outputs
+)  # dropout probabilities of words, inputs, recurrent states, memory cells, outputs
 
 LANGUAGE_MODEL, SENTIMENT = "language_model", "sentiment"  # kinds of tasks
 KIND_KEY = "task.kind"
@@ -21,16 +21,16 @@ OTHER_FOLDER = "choose another folder with runs_root= or run_dir="  # what to do
 
 
 def option(default, help_text: str):
-    """A field with its explanation, which `python run.py --help` prints and a test asks for."""
+    """A field with its help string, which `python run.py --help` prints."""
     made = {"default_factory": default} if callable(default) else {"default": default}
     return field(**made, metadata={"help": help_text})
 
 
 @dataclass
 class ModelConfig:
-    """A variant is data: five probabilities of DROPPING and three sharing rules (paper, section 4)."""
+    """A dropout variant: five probabilities of DROPPING and three sharing rules (paper, section 4)."""
 
-    name: str = option("", "the variant's name: that of its file in configs/model")
+    name: str = option("", "the variant's name, that of its file in configs/model")
     p_E: float = option(0.0, "probability of dropping a word type (embedding dropout)")
     p_W: float = option(0.0, "probability of dropping an input of each recurrent layer")
     p_U: float = option(0.0, "probability of dropping a recurrent connection")
@@ -39,49 +39,51 @@ class ModelConfig:
     per_step: bool = option(False, "draw new masks at every time step (naive dropout) instead of one per sequence")
     per_gate: bool = option(False, "an independent mask for each gate (untied weights) instead of one for all (tied)")
     per_batch: bool = option(
-        False, "one mask for all sequences of a batch instead of one for each: torch's own kernels (cuDNN) can run it"
+        False, "one mask for all sequences of a batch instead of one for each, so that torch's layers (cuDNN) can run"
     )
-    cell_scaling: str = option("read", "where Moon's mask is scaled: read (sane), step or inverted (to see why)")
-    word_tokens: bool = option(False, "drop word tokens instead of word types: what the authors' code really did")
+    cell_scaling: str = option("read", "scaling of Moon's mask: read scales h; step and inverted scale c (ablations)")
+    word_tokens: bool = option(
+        False, "drop word tokens instead of word types, as the authors' code did for the paper's results"
+    )
 
     @property
     def drops(self) -> bool:
-        """Is there anything random in the model? Without dropout MC is the deterministic pass."""
+        """Whether any dropout rate is positive; without dropout, MC dropout equals the deterministic pass."""
         return any(getattr(self, name) for name in DROP_RATES)
 
 
 @dataclass
 class SizeConfig:
-    """How large the network is."""
+    """The size of the network."""
 
-    name: str = option("", "the size's name: that of its file in configs/size")
+    name: str = option("", "the size's name, that of its file in configs/size")
     units: int = option(128, "units per recurrent layer, and the embedding's dimension")
     layers: int = option(2, "recurrent layers")
     init: float = option(
-        0.1, "every parameter starts uniform in [-init, init] (language models); the word embeddings only (sentiment)"
+        0.1, "initial range: U(-init, init) for every parameter (language models) or the embeddings only (sentiment)"
     )
 
 
 @dataclass
 class OptimConfig:
-    """How the parameters are moved."""
+    """The optimizer and its schedule."""
 
     method: str = option("sgd", "sgd (language models) or adam (sentiment)")
     lr: float = option(1.0, "learning rate of the first epochs")
     epochs: int = option(10, "passes over the training data")
-    schedule: str = option("decay", "decay, or constant: the learning rate is never reduced (figure 2)")
+    schedule: str = option("decay", "decay, or constant to keep the learning rate (figure 2)")
     decay: float = option(1.0, "after epoch max_epoch + 1 the learning rate is divided by this every epoch")
     max_epoch: int = option(1000, "epochs 1 to max_epoch + 1 run at the full learning rate")
-    clip: float = option(5.0, "largest allowed global gradient norm; 0 never clips")
+    clip: float = option(5.0, "maximum global gradient norm; 0 disables clipping")
     weight_decay: float = option(
-        0.0, "sgd: parameters are multiplied by 1 - weight_decay; adam: weight_decay * sum w^2"
+        0.0, "sgd: each step multiplies the parameters by 1 - weight_decay; adam: penalty weight_decay * sum w^2"
     )
-    decay_rule: str = option("all", "what weight decay reaches: all parameters, or one_gate (the Keras fork's fault)")
+    decay_rule: str = option("all", "the parameters with weight decay: all, or one_gate (the authors' Keras fork)")
 
 
 @dataclass
 class TaskConfig:
-    """What every task has; see the subclasses."""
+    """The options of every task; see the subclasses."""
 
     name: str = option("", "the task's name")
     kind: str = option("", "language_model or sentiment; follows from the task")
@@ -91,20 +93,20 @@ class TaskConfig:
 
     @property
     def own_files(self) -> bool:
-        """Are the data the user's, so that they may change between two starts?"""
+        """Whether the data are the user's files, which may change between two starts."""
         return False
 
 
 @dataclass
 class LanguageModelConfig(TaskConfig):
-    """Predict the next word; perplexity."""
+    """Language modelling: predict the next word; the metric is perplexity."""
 
     kind: str = option(LANGUAGE_MODEL, "language_model: predict the next word")
-    corpus: str = option("pydoc", "which text: ptb, pydoc or text (your own files)")
+    corpus: str = option("pydoc", "which text: ptb, pydoc or text (your files)")
     train: str | None = option(None, "corpus=text: the training text")
     valid: str | None = option(None, "corpus=text: the validation text")
     test: str | None = option(None, "corpus=text: the test text")
-    min_count: int | None = option(None, "corpus=text: rarer words become <unk>; default 2, or 1 where <unk> is there")
+    min_count: int | None = option(None, "corpus=text: rarer words become <unk>; default 2, or 1 if train has <unk>")
     headline: str = option("exact", "which validation perplexity is shown first: exact, or authors (their normaliser)")
 
     @property
@@ -114,27 +116,27 @@ class LanguageModelConfig(TaskConfig):
 
 @dataclass
 class SentimentConfig(TaskConfig):
-    """Predict a rating from a segment of T words; root mean squared error in units of the ratings."""
+    """Sentiment regression: predict a rating from a segment of T words; the metric is RMSE in rating units."""
 
     kind: str = option(SENTIMENT, "sentiment: predict a rating")
-    reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your own file)")
+    reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your file)")
     csv: str | None = option(None, "reviews=csv: a file with the columns text and rating; task=reviews takes task.path")
-    max_words: int = option(20_000, "ids from here on are one and the same unknown word")
+    max_words: int = option(20_000, "words with this id or a higher one become the unknown word")
     hold_out: float = option(
-        0.0, "share of the training reviews set apart for choosing rates; they replace the test curve"
+        0.0, "share of the training reviews held out for validation; with it, no test curve is measured"
     )
     mc_samples: int = option(
-        10, "stochastic passes of the per-epoch test error, 50 in the last tenth; 0 measures the approximation only"
+        10, "MC samples of the per-epoch test error, 50 in the last tenth of epochs; 0 for the deterministic error only"
     )
-    mc_every: int = option(5, "MC test error at epochs 1 to 20, at the last, and at every one divisible by this")
+    mc_every: int = option(5, "MC test error at epochs 1 to 20, at multiples of this number, and at the last epoch")
     gate_activation: str = option("sigmoid", "sigmoid, or hard_sigmoid of slope 0.2 (the authors' Keras fork)")
     gru_candidate: str = option("tanh", "the GRU's candidate: tanh, or sigmoid (the authors' Keras fork)")
-    recurrent_gain: float = option(1.0, "the orthogonal recurrent weights start times this (1.1 in the Keras fork)")
+    recurrent_gain: float = option(1.0, "factor on the orthogonal initial recurrent weights (1.1 in the Keras fork)")
     word_mask: str = option("sequence", "a word mask per sequence, or per minibatch (the Keras fork)")
     scaling: str = option(
-        "retain", "retain: masks of 0 and 1, and a factor 1 - p at test; inverted: masks of 1 / (1 - p)"
+        "retain", "retain: masks of 0 and 1, and a factor 1 - p at test time; inverted: masks of 0 and 1 / (1 - p)"
     )
-    untied_naive: bool = option(False, "masks drawn at every step are also drawn for every gate (the Keras fork)")
+    untied_naive: bool = option(False, "per-step masks are also drawn per gate (the Keras fork)")
 
     @property
     def own_files(self) -> bool:
@@ -143,29 +145,29 @@ class SentimentConfig(TaskConfig):
 
 @dataclass
 class TrainConfig:
-    """How a run is carried out."""
+    """Model selection, logging and checkpoints."""
 
     early_stopping: bool = option(False, "report the epoch with the best validation value instead of the last")
-    patience: int = option(0, "cut the run short after this many epochs without improvement; 0 never does")
-    log_every: int = option(50, "updates between two looks at the loss (each look waits for the device)")
+    patience: int = option(0, "stop training after this many epochs without improvement; 0 disables it")
+    log_every: int = option(50, "updates between two readings of the loss (each synchronises with the device)")
     checkpoint_minutes: float = option(5.0, "minutes between two checkpoints inside an epoch")
 
 
 @dataclass
 class MCConfig:
-    """MC dropout: average the predictions of several mask samples."""
+    """MC dropout: average the predictions over mask samples."""
 
     samples: int = option(1000, "stochastic passes over the test data; 0 skips MC dropout")
-    word_dropout: bool = option(False, "keep word dropout on in MC (an ablation; off behind the paper's 73.4)")
+    word_dropout: bool = option(False, "keep word dropout on in MC (an ablation; the paper's 73.4 is without it)")
     rows: int = option(0, "samples evaluated as one batch; 0 chooses by device and vocabulary")
-    memory_mb: int = option(0, "memory for the logits of one chunk, about half of what is used; 0 chooses by device")
+    memory_mb: int = option(0, "memory for the logits of one chunk, about half of the total; 0 chooses by device")
 
 
 @dataclass
 class Logger:
-    """Where live curves go, beside log.csv."""
+    """Where live curves are logged, in addition to log.csv."""
 
-    name: str = option("csv", "csv (log.csv alone), tensorboard or wandb")
+    name: str = option("csv", "csv (log.csv only), tensorboard or wandb")
     project: str = option("varrnn", "wandb: the project that runs appear in")
     mode: str = option("online", "wandb: online, offline or disabled")
 
@@ -177,32 +179,32 @@ class RunConfig:
     model: ModelConfig = option(ModelConfig, "the dropout variant")
     size: SizeConfig = option(SizeConfig, "the network's size")
     optim: OptimConfig = option(OptimConfig, "the optimizer")
-    task: TaskConfig = option(TaskConfig, "the data and what is predicted")
-    train: TrainConfig = option(TrainConfig, "how the run is carried out")
+    task: TaskConfig = option(TaskConfig, "the data and the prediction target")
+    train: TrainConfig = option(TrainConfig, "model selection, logging and checkpoints")
     mc: MCConfig = option(MCConfig, "MC dropout at test time")
     logger: Logger = option(Logger, "live curves")
     cell: str = option("lstm", "lstm, gru or rnn")
-    protocol: str = option("paper", "paper (the text), or authors_code (what their code did)")
+    protocol: str = option("paper", "paper (as the text says), or authors_code (as their published code does)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
-    device: str = option("auto", "auto, cpu, cuda or cuda:1; auto takes a GPU where there is one")
-    precision: str = option("highest", "of products on a GPU: highest (float32), or high (TF32, from Ampere on)")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")
+    precision: str = option("highest", "of matrix products on a GPU: highest (float32), or high (TF32, from Ampere on)")
     threads: int = option(0, "CPU threads; 0 leaves the choice to torch")
     progress: bool = option(True, "show progress bars when the output is a terminal")
     runs_root: str = option("runs", "folder that holds all runs")
     run_dir: str | None = option(
-        None, "this run's folder; default: made from the choices, the differences and the seed"
+        None, "this run's folder; default: built from the group choices, the changed options and the seed"
     )
 
 
 TASKS = {LANGUAGE_MODEL: LanguageModelConfig, SENTIMENT: SentimentConfig}  # by kind, the module's name in tasks/
-# what may differ between two starts of one run: where and how it is carried out, not what is computed
+# options that may differ between two starts of one run, since they do not affect its numbers
 EPOCHS_KEY = "optim.epochs"
 NON_IDENTITY_KEYS = (
     *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc", "logger"),
     *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
 )
-EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch
-SCALING = "task.scaling"  # of masks, which runs without dropout do not have
+EVERY_EPOCH = 20  # up to this epoch a sentiment run measures its MC error after every epoch
+SCALING = "task.scaling"  # of masks: has no effect on runs without dropout
 EARLIER_HEADLINE = ("true", True)  # what early versions called "exact"
 CHOICE_GROUPS = ("task", "size", "model", "cell", "protocol")
 
@@ -220,21 +222,21 @@ def flatten(config: RunConfig | Mapping[str, Any], prefix: str = "") -> dict[str
 
 
 def task_kind(task: Mapping[str, Any], prefix: str = "") -> str:
-    """The kind of a saved task. Configs and records from before `task.kind` existed have none: only sentiment tasks
-    had the option `reviews` then.
+    """The kind of a saved task. Configs and records from before `task.kind` existed lack it; in these, only sentiment
+    tasks have the option `reviews`.
     """
     return task.get(f"{prefix}kind") or (SENTIMENT if f"{prefix}reviews" in task else LANGUAGE_MODEL)
 
 
 def effective(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options by dotted name, without what changes nothing in this run: scaling of masks where nothing is dropped.
+    """The options by dotted name, without those that have no effect in this run (mask scaling without dropout).
 
-    A run's folder, the place of its record and the match between the two all rest on this.
+    A run's folder, the path of its record and the matching of records to runs are computed from them.
     """
     drops = any(options.get(f"model.{name}") for name in DROP_RATES)
     return {key: value for key, value in options.items() if drops or key != SCALING}
 
 
 def mc_due(epoch: int, every: int, epochs: int) -> bool:
-    """Whether a sentiment run of so many epochs measures its MC error after this one."""
+    """Whether a sentiment run of `epochs` epochs measures its MC error after `epoch`."""
     return epoch <= EVERY_EPOCH or epoch % every == 0 or epoch == epochs

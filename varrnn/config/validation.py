@@ -1,4 +1,4 @@
-"""Values that no part of the library could use are refused by name, with what is allowed."""
+"""Reject invalid values, naming the key and what is allowed."""
 
 import difflib
 import math
@@ -42,13 +42,11 @@ AT_LEAST = {
 
 
 def check(config: RunConfig) -> None:
-    """Refuse values that no part of the library could use, naming the key and what is allowed."""
+    """Reject invalid values, naming the key and what is allowed."""
     values = flatten(config)
     for group in ("model", "size", "task"):
         if not values[f"{group}.name"]:
-            raise UserError(
-                f"{group}.name is not set: give the chosen file of {group}/ a line `name:` with its own name"
-            )
+            raise UserError(f"{group}.name is not set: add `name:` with the file's name to the chosen file of {group}/")
     if config.task.kind != type(config.task)().kind:
         raise UserError(
             f"task.kind={config.task.kind}: task={config.task.name} is of kind {type(config.task)().kind}; leave "
@@ -63,7 +61,7 @@ def check(config: RunConfig) -> None:
         if values[key] is not None and not values[key].strip():
             raise UserError(f"{key}={values[key]}: empty; give a folder, or leave {key}= out")
     check_numbers(values)
-    for name in sorted(DROP_RATES, key=("p_E", "p_y").__contains__):  # those that others follow come first
+    for name in sorted(DROP_RATES, key=("p_E", "p_y").__contains__):  # p_E and p_y last: they may be tied to the others
         if not 0 <= values[f"model.{name}"] < 1:
             raise UserError(
                 f"model.{name}={values[f'model.{name}']}: a probability of dropping, at least 0 and below 1"
@@ -85,7 +83,7 @@ def check(config: RunConfig) -> None:
 
 
 def check_numbers(values: Mapping[str, Any]) -> None:
-    """Finite, and within what makes sense."""
+    """Check that numbers are finite and within their bounds."""
     for key, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{key}={value}: must be a finite number")
@@ -101,17 +99,17 @@ def check_numbers(values: Mapping[str, Any]) -> None:
 
 
 def check_names(named: Mapping[str, str], chosen: Mapping[str, str]) -> None:
-    """A variant's file gives its own name; that of another would file its runs among the other's."""
+    """Check that `name:` in a group's file equals the file's name; otherwise runs would get another choice's folder."""
     for group, name in named.items():
         if group in chosen and chosen[group] != name:
             raise UserError(
-                f"{group}={chosen[group]}: its file says `name: {name}`; a file of {group}/ has to give its own name, "
+                f"{group}={chosen[group]}: its file says `name: {name}`, but the name must be that of the file; write "
                 f"`name: {chosen[group]}`"
             )
 
 
 def suggest(word: str, allowed: Sequence[str]) -> str:
-    """`; did you mean ...?`, where something is near."""
+    """`; did you mean ...?`, if a known name is similar."""
     same = [known for known in allowed if known.lower() == word.lower()]
     close = same or difflib.get_close_matches(word, list(allowed), n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,1 +1,1 @@
-"""Readers of the corpora: fetch, check, tokenise."""
+"""Download, verify and tokenise the corpora."""

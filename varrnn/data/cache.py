@@ -1,4 +1,4 @@
-"""A cache of prepared arrays, keyed by what they were made from; a broken entry is rebuilt, never trusted."""
+"""A cache of prepared arrays, keyed by the hash of their source; a damaged entry is rebuilt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.erro
 
 
 def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
-    """The arrays kept under `key` (which holds the hash of their source), else those that `build` makes, then kept."""
+    """The arrays cached under `key` (which contains the hash of their source); built and cached if missing."""
     name = f"{key}-{source_hash()}.npz"
     for folder in cache_dirs(beside):
         try:
@@ -41,14 +41,14 @@ def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) ->
 
 @functools.cache
 def source_hash() -> str:
-    """A hash of everything that prepares data: what older code has made is not taken for today's."""
+    """A hash of the code that prepares data: entries written by other code are not used."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     return sha256_of(b"".join(source.read_bytes() for source in sources))[:12]
 
 
 def cache_dirs(beside: Path | None) -> Iterator[Path]:
     """Next to the data if that folder is writable, else the user's cache folder."""
-    # A folder without any write bit is meant to stay as it is, even where root could write into it.
+    # A folder without any write bit is read-only on purpose, even if root could write into it.
     if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):
         yield beside / ".varrnn-cache"
     with contextlib.suppress(RuntimeError):  # no home folder
@@ -56,7 +56,7 @@ def cache_dirs(beside: Path | None) -> Iterator[Path]:
 
 
 def _digest(arrays: Arrays) -> np.ndarray:
-    """A sum over names, types, shapes and contents, so that an entry damaged in any way is noticed."""
+    """A checksum over names, dtypes, shapes and contents, to detect a damaged entry."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape};".encode())
@@ -66,17 +66,17 @@ def _digest(arrays: Arrays) -> np.ndarray:
 
 def _read(path: Path) -> Arrays:
     if path.stat().st_uid not in (os.getuid(), 0):
-        raise ValueError(f"{path}: somebody else's")
+        raise ValueError(f"{path}: belongs to another user")
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     kept = arrays.pop("digest")
     if not np.array_equal(kept, _digest(arrays)):
-        raise ValueError(f"{path}: does not match its own sum")
+        raise ValueError(f"{path}: does not match its checksum")
     return arrays
 
 
 def _write(folder: Path, name: str, arrays: Arrays) -> None:
-    """Under a temporary name first: two runs that start together never see half a file."""
+    """Write to a temporary name, then rename: two runs that start together never see half a file."""
     folder.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
     try:
@@ -90,7 +90,7 @@ def _write(folder: Path, name: str, arrays: Arrays) -> None:
 
 
 def pack(strings: list[str]) -> np.ndarray:
-    """Strings as one array of bytes; they must not hold a newline."""
+    """Strings as one array of bytes; they must not contain a newline."""
     return np.frombuffer("\n".join(strings).encode(), np.uint8)
 
 

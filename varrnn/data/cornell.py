@@ -25,16 +25,16 @@ RATING = (
 
 
 def names(kind: str) -> list[str]:
-    """The files `subj.*` or `rating.*`, one per author, as they lie in the archive."""
+    """The files `subj.*` or `rating.*` of the archive, one per author."""
     return [f"scaledata/{author}/{kind}.{author}" for author in AUTHORS]
 
 
 SHA256 = dict(zip(names("subj") + names("rating"), SUBJ + RATING))
-HINT = "fetch it again with `python scripts/download_data.py cornell`, or use task=reviews for reviews of your own"
+HINT = "fetch it again with `python scripts/download_data.py cornell`, or use task=reviews for your reviews"
 
 
 def load(path: str | None = None) -> Reviews:
-    """The 5,006 reviews, verified; looked for in `path`, $VARRNN_DATA/cornell, then data/cornell.
+    """The 5,006 reviews, verified; from `path`, $VARRNN_DATA/cornell or data/cornell, in this order.
 
     Differs: the paper speaks of 5,000 raw reviews; the authors' code read these extracts of subjective sentences.
     """
@@ -46,13 +46,13 @@ def load(path: str | None = None) -> Reviews:
 
 
 def lines(content: bytes) -> list[str]:
-    """Lines with their newline kept; Latin-1 gives every byte its own character, as Python 2 did for the authors."""
+    """Lines with their newlines; Latin-1 maps every byte to one character, as Python 2 did for the authors."""
     return list(io.StringIO(content.decode("latin-1"), newline="\n"))
 
 
 def tokenise(line: str) -> list[str]:
-    """Split on single spaces, as the authors' tokeniser: the newline that ends a review is a word of its own.
+    """Split on single spaces, as the authors' tokeniser does: the newline that ends a review is a separate word.
 
-    Nothing is turned into lower case: the files hold no capitals.
+    The files contain no capitals, so lower-casing is not needed.
     """
     return [word for word in line.split(" ") if word]

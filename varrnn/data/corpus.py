@@ -1,4 +1,4 @@
-"""A text for language modelling: three streams of word ids, and how a stream becomes the columns of a batch."""
+"""A text for language modelling: three streams of word ids, and their arrangement into the columns of a batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def batchify(tokens: np.ndarray, batch_size: int) -> np.ndarray:
     """Cut the stream into `batch_size` parallel columns, as the authors' code does: an array (row_length, batch_size).
 
     Column i starts at i * N / B with halves rounded UP, so that columns may skip a token; the usual trim-and-view
-    would shift them. Python's round() takes halves to the even neighbour, hence the integer arithmetic.
+    would shift them. Python's round() rounds halves to even, hence the integer arithmetic.
     """
     n = len(tokens)
     if not 1 <= batch_size <= n:
@@ -62,5 +62,5 @@ def batchify(tokens: np.ndarray, batch_size: int) -> np.ndarray:
 
 
 def count_windows(row_length: int, steps: int) -> int:
-    """Full windows of `steps` predictions in a column; the last token of a column is only ever a target."""
+    """The number of full windows of `steps` predictions in a column; a column's last token is a target only."""
     return (row_length - 1) // steps

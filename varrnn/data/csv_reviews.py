@@ -1,4 +1,4 @@
-"""A user's own rated texts: a CSV file with the columns `text` and `rating`."""
+"""Rated texts from the user's CSV file with the columns `text` and `rating`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from varrnn.errors import UserError
 
 COLUMNS = ("text", "rating")
 DELIMITERS = ",;\t|"
-LARGEST = 1e18  # the squares of much larger ratings are infinite in float32, in which the network computes
+LARGEST = 1e18  # squares of much larger ratings overflow in float32
 LONGEST_FIELD = 2**31 - 1  # characters; the default of the csv module is 131,072
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def load(path: str) -> Reviews:
-    """Texts in lower case, each punctuation mark a word; ratings on any scale. Other columns are ignored.
+    """Texts in lower case, with each punctuation mark as a word; ratings on any scale. Other columns are ignored.
 
-    The delimiter is found from the header, whose names may be in any case and have spaces around them.
+    The delimiter is detected from the header. Column names may be in any case, with spaces around them.
     """
     file = Path(path).expanduser()
     content = files.read(file)
@@ -35,13 +35,13 @@ def load(path: str) -> Reviews:
     finally:
         csv.field_size_limit(limit)
     if not rows:
-        raise UserError(f"{file}: a header but no reviews below it")
+        raise UserError(f"{file}: the file has a header but no reviews; add rows")
     texts, ratings = zip(*(_row(file, line, header, fields) for line, fields in rows))
     return Reviews("reviews", list(texts), np.array(ratings), files.sha256_of(content), source=str(file))
 
 
 def _table(file: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of the columns, and the rows below with their lines."""
+    """The column names, and the rows with their line numbers."""
     lines = _lines(file, text)
     _, named = next(lines, (1, []))
     header = [name.strip().lower() for name in named]
@@ -53,7 +53,7 @@ def _table(file: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]
 
 
 def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Every row that is not blank, with the line in which it begins: a quoted text may go on over several."""
+    """Every non-blank row with the number of its first line; a quoted text may span several lines."""
     source = io.StringIO(text, newline="")
     reader = csv.reader(source, delimiter=_delimiter(text), skipinitialspace=True, strict=True)
     begin = 1
@@ -67,16 +67,16 @@ def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _delimiter(text: str) -> str:
-    """The delimiter that the standard library's sniffer finds in the header; a comma where it finds none."""
+    """The delimiter that csv.Sniffer finds in the header; a comma if it finds none."""
     header = next((line for line in text.splitlines() if line.strip()), "")
     try:
         return csv.Sniffer().sniff(header, DELIMITERS).delimiter
-    except csv.Error:  # e.g. a single column, which is rejected by its name
+    except csv.Error:  # e.g. a single column, which the check of column names rejects
         return ","
 
 
 def _row(file: Path, line: int, header: list[str], fields: list[str]) -> tuple[list[str], float]:
-    if len(fields) > len(header):  # a text cut at its comma would pass in silence
+    if len(fields) > len(header):  # otherwise a text would be cut at its comma silently
         count = f"{len(fields)} fields, the header has {len(header)}"
         raise UserError(f'{file}, line {line}: {count}; quote texts with "..."')
     row = dict(zip(header, fields))
@@ -99,5 +99,5 @@ def _rating(file: Path, line: int, row: dict[str, str]) -> float:
     if not math.isfinite(rating):
         raise UserError(f"{file}, line {line}: rating {value!r} is not a number; give one such as 0.7")
     if abs(rating) > LARGEST:
-        raise UserError(f"{file}, line {line}: rating {value} is beyond {LARGEST:g}; divide all ratings by some number")
+        raise UserError(f"{file}, line {line}: rating {value} is beyond {LARGEST:g}; rescale all ratings")
     return rating

@@ -1,4 +1,4 @@
-"""One HTTP download into memory: retried, resumed where it broke off, and refused when it is not the data."""
+"""One HTTP download into memory, with retries and resumption; content that is not the data is rejected."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 from varrnn.data.files import sha256_of
 
 TIMEOUT = 20.0  # seconds without a byte
-BACKOFF = (1.0, 3.0, 6.0)  # between attempts
+BACKOFF = (1.0, 3.0, 6.0)  # seconds between attempts
 LIMIT = 200 * 2**20  # the largest archive has 35 MB
 CHUNK = 2**16
-NO_RETRY = (400, 401, 403, 404, 405, 410, 451)  # answers that will not change by asking again
+NO_RETRY = (400, 401, 403, 404, 405, 410, 451)  # status codes for which a retry is useless
 
 
 class Refused(Exception):
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 def download(url: str, expected: str | None = None) -> bytes:
-    """The body behind `url`. Nothing touches the disk here, so that nothing half-written can stay there."""
+    """The content of `url`, in memory: an aborted download leaves no file."""
     body = Response(url)
     for pause in (*BACKOFF, None):
         try:
@@ -47,15 +47,15 @@ def download(url: str, expected: str | None = None) -> bytes:
 
 
 def check(name: str, content: bytes, expected: str | None) -> None:
-    """Compare with the known SHA-256; a web page is never data, known sum or not."""
+    """Compare with the known SHA-256; an HTML page is rejected even without a known hash."""
     if content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise Refused(f"{name}: an HTML page came instead of data (login? proxy?); {sums(content, expected)}")
+        raise Refused(f"{name}: got an HTML page instead of the data (a login or a proxy?); {sums(content, expected)}")
     if expected is not None and sha256_of(content) != expected:
         raise Refused(f"{name}: {len(content):,} bytes that are not the data; {sums(content, expected)}")
 
 
 def sums(content: bytes | bytearray, expected: str | None) -> str:
-    """The found and the expected sum, for messages."""
+    """The found and the expected SHA-256, for messages."""
     return f"SHA-256 {sha256_of(bytes(content))}" + (f", expected {expected}" if expected else "")
 
 
@@ -65,15 +65,15 @@ def name_of(url: str) -> str:
 
 
 class Response:
-    """What has arrived so far of one answer, and what is needed to ask for the rest of the same version."""
+    """The received part of one response, and the ETag or date needed to request the rest of the same version."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.content = bytearray()
-        self.version: str | None = None  # ETag or date of the answer that broke off
+        self.version: str | None = None  # ETag or date of the interrupted response
 
     def receive(self) -> None:
-        """Ask for what is missing; an answer that breaks off raises ConnectionError and keeps what came."""
+        """Request the missing part; an interrupted response raises ConnectionError and keeps the received part."""
         request = urllib.request.Request(self.url, headers={"User-Agent": "varrnn"} | self._range())
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             self._begin(answer)
@@ -85,9 +85,9 @@ class Response:
                     if bar is not None:
                         bar.update(len(chunk))
                     if len(self.content) > LIMIT:
-                        raise Refused(f"the answer is larger than {LIMIT // 2**20} MB")
+                        raise Refused(f"the response is larger than {LIMIT // 2**20} MB")
         if total is not None and len(self.content) != total:
-            raise ConnectionError(f"the answer broke off after {len(self.content):,} of {total:,} bytes")
+            raise ConnectionError(f"the response ended after {len(self.content):,} of {total:,} bytes")
 
     def _range(self) -> dict[str, str]:
         if not (self.content and self.version):
@@ -95,12 +95,12 @@ class Response:
         return {"Range": f"bytes={len(self.content)}-", "If-Range": self.version}
 
     def _begin(self, answer: Any) -> None:
-        """Go on only if the server really sends the rest from where we are; otherwise start afresh."""
+        """Append only if the server sends the rest from the current offset; otherwise start again."""
         here = f"bytes {len(self.content)}-"
         if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(here):
             self.content.clear()
             self.version = None
-            raise ConnectionError("the server resumed at another place than asked")
+            raise ConnectionError("the server resumed at another offset than requested")
         if answer.status != 206:
             self.content.clear()
         tag = answer.headers.get("ETag", "")
@@ -108,7 +108,7 @@ class Response:
 
 
 def _bar(url: str, total: int | None, start: int) -> Any:
-    """A progress bar where somebody can see it and tqdm is installed."""
+    """A progress bar, if stderr is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:

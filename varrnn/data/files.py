@@ -1,4 +1,4 @@
-"""Where the corpora lie on this machine, and how their files are read and checked."""
+"""Find the corpora on this machine; read and verify their files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def sha256_of(content: bytes) -> str:
 
 
 def sha256_of_files(sums: Mapping[str, str]) -> str:
-    """One sum for several files: that of the lines which `sha256sum` prints for them."""
+    """One SHA-256 for several files: that of the output of `sha256sum` for them."""
     return sha256_of("".join(f"{found}  {name}\n" for name, found in sums.items()).encode())
 
 
 def default_data_dir() -> Path:
-    """The folder data/ of this checkout; of the working directory if the package was installed elsewhere."""
+    """The folder data/ of this checkout, or of the working directory if the package is installed elsewhere."""
     return (PROJECT_ROOT if (PROJECT_ROOT / "pyproject.toml").is_file() else Path.cwd()) / "data"
 
 
@@ -53,7 +53,7 @@ def _folders(corpus: str, path: str | None) -> list[Path]:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file; a missing, unreadable or empty one is the user's to mend."""
+    """The bytes of a file; a missing, unreadable or empty file raises a UserError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -64,7 +64,7 @@ def read(path: Path) -> bytes:
 
 
 def wide_encoding(content: bytes) -> str:
-    """UTF-16 or UTF-32, by the byte order mark or by the zero bytes that no other text has; "" for anything else."""
+    """UTF-16 or UTF-32, detected by the byte order mark or by zero bytes; "" for other encodings."""
     if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -77,7 +77,7 @@ def wide_encoding(content: bytes) -> str:
 
 
 def decode(path: Path, content: bytes) -> str:
-    """UTF-8, nothing else: a wrong guess would make other words of the same bytes."""
+    """Decode UTF-8 and nothing else: a wrong guess of the encoding would give wrong words."""
     wide = wide_encoding(content)
     if wide:
         raise UserError(f"{path}: the text is {wide}, not UTF-8; convert the file: `iconv -f {wide} -t UTF-8`")
@@ -92,7 +92,7 @@ def decode(path: Path, content: bytes) -> str:
 
 
 def read_checked(folder: Path, sums: Mapping[str, str], hint: str) -> dict[str, bytes]:
-    """Read the files named in `sums` and compare each with its SHA-256; `hint` says what to do with other files."""
+    """Read the files named in `sums` and verify their SHA-256; `hint` says what to do if one differs."""
     contents = {name: read(folder / name) for name in sums}
     for name, content in contents.items():
         found = sha256_of(content)

@@ -14,11 +14,11 @@ SHA256 = {
 }
 # Differs: the paper counts 887,521 tokens "in total"; these are the training words without the ends of lines.
 TOKENS = {"ptb.train.txt": 929_589, "ptb.valid.txt": 73_760, "ptb.test.txt": 82_430}
-HINT = "fetch it again with `python scripts/download_data.py ptb`, or use task=text for a text of your own"
+HINT = "fetch it again with `python scripts/download_data.py ptb`, or use task=text for your text"
 
 
 def load(path: str | None = None) -> Corpus:
-    """The three splits, verified; looked for in `path`, $VARRNN_DATA/ptb, then data/ptb."""
+    """The three splits, verified; from `path`, $VARRNN_DATA/ptb or data/ptb, in this order."""
     folder = files.locate("ptb", SHA256, path)
     contents = files.read_checked(folder, SHA256, HINT)
     sha256 = files.sha256_of_files(SHA256)

@@ -1,4 +1,4 @@
-"""A small corpus of real English that every CPython carries: the help texts of `pydoc_data.topics`, no download."""
+"""A small English corpus that comes with CPython: the help texts in `pydoc_data.topics`, without a download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARES = (0.8, 0.1, 0.1)
 # Rules under headings and in tables end a paragraph; as words they would be a fifth of the text.
 PARAGRAPH = re.compile(r"\n\s*\n|[-=+*~^_|]{3,}")
 SENTENCE = re.compile(r"(?<=[.:?!])\s+")
-GRAMMAR = "::="  # formal grammar is no English, and its names occur once
+GRAMMAR = "::="  # paragraphs of formal grammar are left out
 WORD = re.compile(r"(?P<number>\d[\w.]*\b)|[^\W\d]\w*(?:['-][^\W\d]\w*)*|[^\w\s*`|+]")
 
 
@@ -30,7 +30,7 @@ def load() -> Corpus:
 
 
 def read_topics() -> dict[str, list[str]]:
-    """The tokens of each topic. Many topics repeat parts of others: a paragraph counts where it first stands."""
+    """The tokens of each topic. Many topics repeat parts of others: only the first copy of a paragraph is kept."""
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
@@ -55,10 +55,10 @@ def tokenise(paragraph: str) -> list[str]:
 
 
 def split_topics(topics: dict[str, list[str]]) -> list[list[str]]:
-    """Whole topics to train, valid and test, 80 / 10 / 10 of the tokens.
+    """Assign whole topics to train, valid and test, 80 / 10 / 10 of the tokens.
 
-    From the longest topic to the shortest, each goes to the split that lacks most: all three get long and short ones,
-    from everywhere in the alphabet, so that their word counts are alike.
+    From the longest topic to the shortest, each goes to the split that is furthest below its share: all three get long
+    and short topics from the whole alphabet, so that their word frequencies are similar.
     """
     total = sum(map(len, topics.values()))
     splits: list[list[str]] = [[], [], []]

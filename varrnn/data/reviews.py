@@ -1,4 +1,4 @@
-"""Rated texts for sentiment regression, and how the authors cut them into segments (the paper's section 5.2)."""
+"""Rated texts for sentiment regression, cut into segments as in the authors' code (the paper's section 5.2)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TEST_SHARE = 0.2
 
 @dataclass
 class Reviews:
-    """Tokenised texts with one rating each; `best_rmse` is the error no predictor can beat, where it is known."""
+    """Tokenised texts with one rating each; `best_rmse` is the lowest possible error, if it is known."""
 
     name: str
     texts: list[list[str]]
     ratings: np.ndarray
     sha256: str
     best_rmse: float | None = None
-    source: str = ""  # the file, where it is a user's own
+    source: str = ""  # the user's file, if there is one
 
     @property
     def where(self) -> str:
-        """How messages name the reviews."""
+        """The name of the reviews in messages."""
         return self.source or self.name
 
 
@@ -54,8 +54,8 @@ class Segments:
 def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0) -> Segments:
     """Shuffle the reviews, cut each into consecutive segments of `steps` words, and split 80 / 20 by segments.
 
-    `hold_out` is the share of the training REVIEWS set apart for choosing hyper-parameters: the last ones in the
-    shuffled order, which is random already. With 0 the training set is the authors'.
+    `hold_out` is the share of the training REVIEWS held out for choosing hyper-parameters: the last ones in the
+    shuffled order. With 0 the training set is the authors'.
     Differs: the paper names no held-out set, and the authors' code chose on the test curve.
     """
     _check(reviews, steps, max_words, hold_out)
@@ -85,19 +85,19 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
         valid_x=x[valid],
         valid_y=y[valid].astype(np.float32),
         valid_review=review[valid],
-        # A part of a review tells less than the whole: the known best holds for uncut reviews only.
+        # A segment contains less information than its review: best_rmse is valid for uncut reviews only.
         best_rmse=reviews.best_rmse if len(x) == len(reviews.texts) else None,
     )
 
 
 def frequent_words(texts: list[list[str]], max_words: int) -> list[str]:
-    """The words that have an id of their own, in the order of their ids, from FIRST_RANK + 1 on."""
+    """The words that have a separate id, in the order of their ids, which start at FIRST_RANK + 1."""
     ranked = Counter(chain.from_iterable(texts)).most_common(max(0, max_words - FIRST_RANK - 1))
     return [word for word, _ in ranked]
 
 
 def build_vocabulary(texts: list[list[str]], max_words: int) -> tuple[list[np.ndarray], int]:
-    """Ids by falling frequency over all reviews, a start id before each; rare words (id >= max_words) become OOV.
+    """Ids by descending frequency over all reviews, with a start id before each; ids >= max_words become OOV.
 
     Returns the ids of each review and the number of embedding rows.
     Differs: among equally frequent words the authors' order was that of a Python 2 dict; ours is first appearance.
@@ -108,7 +108,7 @@ def build_vocabulary(texts: list[list[str]], max_words: int) -> tuple[list[np.nd
     flat[flat >= max_words] = OOV
     ends = np.cumsum([len(text) for text in texts])
     ids = [np.concatenate(([START], part)) for part in np.split(flat, ends[:-1])]
-    # Three rows more than the ids need, as the authors had: they never learn anything from data.
+    # Three rows more than the ids need, as in the authors' code; they get no gradient from data.
     return ids, min(max_words, len(rank) + FIRST_RANK + 1) + 3
 
 
@@ -118,9 +118,9 @@ def shuffled(count: int) -> np.ndarray:
 
 
 def segment(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Consecutive segments of `steps` ids, the last one kept however short: (N, T), and the text of each segment.
+    """Consecutive segments of `steps` ids, including a short last one: (N, T), and the index of each segment's text.
 
-    Padding stands on the left and is an ordinary word to the network: the authors' code does not mask it.
+    Padding is on the left and is an ordinary word for the network: the authors' code does not mask it.
     """
     pieces = [-(-len(text) // steps) for text in ids]
     review = np.repeat(np.arange(len(ids)), pieces)
@@ -135,7 +135,7 @@ def segment(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def held_out(review: np.ndarray, share: float) -> int:
-    """How many segments at the end belong to the last `share` of the distinct reviews."""
+    """The number of segments that belong to the last `share` of the distinct reviews."""
     if share == 0:
         return 0
     first = np.flatnonzero(np.diff(review, prepend=-1))
@@ -152,13 +152,13 @@ def _moments(where: str, y: np.ndarray) -> tuple[float, float]:
 
 def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float) -> None:
     if steps < 2:
-        raise UserError(f"task.steps={steps}: segments of {reviews.where} need at least 2 words, the first a start")
+        raise UserError(f"task.steps={steps}: segments of {reviews.where} need at least 2 words, one of them a start")
     if max_words < FIRST_RANK + 2:
         least = FIRST_RANK + 2
         raise UserError(
-            f"task.max_words={max_words}: at least {least} are needed ({reviews.where}); lower ids are taken"
+            f"task.max_words={max_words}: must be at least {least} ({reviews.where}); lower ids are reserved"
         )
     if not 0 <= hold_out < 1:
-        raise UserError(f"task.hold_out={hold_out}: a share of {reviews.where}, at least 0 and below 1, e.g. 0.1")
+        raise UserError(f"task.hold_out={hold_out}: must be at least 0 and below 1, a share of {reviews.where}")
     if len(reviews.texts) < 3:
         raise UserError(f"{reviews.where}: {len(reviews.texts)} reviews; at least 3 are needed")

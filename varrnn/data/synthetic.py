@@ -1,4 +1,4 @@
-"""Reviews from a seeded generator, an offline stand-in for the Cornell data: the best possible error is known."""
+"""Synthetic reviews, a substitute for the Cornell data without a download, with a known best possible error."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SPREAD = 0.17  # of ratings over texts; with the noise about the 0.18 of the Cor
 def load(seed: int = 0, count: int = 2000, max_length: int = 29, neutral: int = 400, sentiment: int = 100) -> Reviews:
     """`count` reviews of 10 to `max_length` words; the rating is 0.5 plus the weights of its words plus noise.
 
-    Neutral words (`w17`) weigh nothing and follow Zipf's law; sentiment words (`s8`) carry fixed normal weights.
-    Every fourth word, on average, is a sentiment word. `best_rmse` holds for steps > max_length, where no review
-    is cut.
+    Neutral words (`w17`) have weight 0 and follow Zipf's law; sentiment words (`s8`) have fixed weights, drawn from a
+    normal distribution. Every fourth word, on average, is a sentiment word. `best_rmse` is valid for steps >
+    max_length, where no review is cut.
     """
     if count < 10 or max_length < 10 or neutral < 1 or sentiment < 1:
         raise UserError(

@@ -1,4 +1,4 @@
-"""A user's own text for language modelling: three files, words between white space, a sentence per line."""
+"""The user's text for language modelling: three files with words separated by white space, one sentence per line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from varrnn.errors import UserError
 def load(train: str, valid: str, test: str, min_count: int | None = None) -> Corpus:
     """Read the three splits; words seen fewer than `min_count` times in train become `<unk>` everywhere.
 
-    By default a training text that holds `<unk>` counts as prepared and stays as it is (1); any other one loses the
-    words that occur once (2), since otherwise nothing could be learnt about unseen words.
+    The default is 1 for a training text that contains `<unk>`, else 2: words that occur once then become `<unk>`, since
+    otherwise the model would learn nothing about unseen words.
     """
     paths = [_path(split, path) for split, path in (("train", train), ("valid", valid), ("test", test))]
     contents = [files.read(path) for path in paths]
@@ -25,9 +25,7 @@ def load(train: str, valid: str, test: str, min_count: int | None = None) -> Cor
     _check_unseen(splits, min_count)
     replaced = replace_rare(splits, min_count)
     if set(replaced[0]) <= {UNK, EOS}:
-        raise UserError(
-            f"task.min_count={min_count}: no word of {paths[0]} occurs as often as that; choose a lower one"
-        )
+        raise UserError(f"task.min_count={min_count}: no word of {paths[0]} occurs that often; choose a lower value")
     sums = {split: files.sha256_of(content) for split, content in zip(("train", "valid", "test"), contents)}
     sums["min_count"] = str(min_count)
     return encode("text", replaced, files.sha256_of_files(sums))
@@ -43,12 +41,12 @@ def _tokens(path: Path, content: bytes) -> list[str]:
     text = files.decode(path, content)
     tokens = split_lines(text if text.endswith("\n") else text + "\n")
     if len(tokens) < 2 or set(tokens) == {EOS}:
-        raise UserError(f"{path}: no words in it; give a text")
+        raise UserError(f"{path}: the file has no words; give a text")
     return tokens
 
 
 def _advice(train: list[str]) -> str:
-    """The smallest min_count that gives this text an `<unk>` and leaves it other words; "" if no value does."""
+    """Advice on the smallest min_count that creates `<unk>` but keeps other words; "" if no value does."""
     counts = Counter(word for word in train if word != EOS)
     rarest = min(counts.values())
     if rarest == max(counts.values()):
@@ -58,7 +56,7 @@ def _advice(train: list[str]) -> str:
 
 
 def _check_unseen(splits: list[list[str]], min_count: int) -> None:
-    """Unseen words need an `<unk>` that training has seen, or their probability would be arbitrary."""
+    """Raise if valid or test have unseen words and train has no `<unk>`: their probability would be arbitrary."""
     known = set(splits[0])
     unseen = [word for split in splits[1:] for word in split if word not in known]
     if not unseen:

@@ -1,1 +1,1 @@
-"""Published evidence: the records of finished runs."""
+"""Records: the published results of finished runs."""

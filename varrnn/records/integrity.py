@@ -1,6 +1,6 @@
-"""What shows that a record was changed after it was published: a digest of its content, and the hashes of the corpora.
+"""Detect records that were edited after publication: a digest of their content, and the hashes of the corpora.
 
-A digest shows an edit. It does not prove honesty: someone who edits a record on purpose can compute the digest again.
+A digest detects accidental edits. It is no proof against forgery: anybody can compute it again.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ KNOWN_DATA = {"ptb": sha256_of_files(ptb.SHA256), "cornell": sha256_of_files(cor
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of everything in a record but the digest itself."""
+    """The SHA-256 of a record without its digest."""
     rest = {key: value for key, value in content.items() if key != DIGEST}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as it is written, with the digest of what a reader will find in the file."""
+    """The record as it is written, with the digest of the content as JSON stores it."""
     as_read = json.loads(json.dumps(content))
     return {**as_read, DIGEST: digest(as_read)}
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a record with its digest: a benchmark (it names its machine) to be read, a run or ensemble compact."""
+    """Write a record with its digest: indented JSON for a benchmark (it has `machine`), compact JSON otherwise."""
     if "machine" in content:
         text = json.dumps(with_digest(content), indent=1)
     else:
@@ -45,7 +45,7 @@ def check_digest(path: Path, content: Mapping[str, Any]) -> None:
     """Reject a record that was edited after it was published."""
     if DIGEST not in content:
         raise UserError(
-            f"{path}: no digest in this record; `python scripts/publish.py --relocate` adds it to early records"
+            f"{path}: this record has no {DIGEST}; `python scripts/publish.py --relocate` adds it to early records"
         )
     if content[DIGEST] != digest(content):
         raise UserError(
@@ -55,10 +55,10 @@ def check_digest(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def check_known_data(path: Path, content: Mapping[str, Any]) -> None:
-    """Reject a record of a known corpus whose data were not the true files."""
+    """Reject a record of a known corpus whose data hash is not that of the original files."""
     data = content.get("data") or {}
     for name in (data.get("name"), (content.get("choices") or {}).get("task")):
         if name in KNOWN_DATA and data.get("sha256") != KNOWN_DATA[name]:
             raise UserError(
-                f"{path}: data hash of {name} is {data.get('sha256')}, that of the true files is {KNOWN_DATA[name]}"
+                f"{path}: data hash of {name} is {data.get('sha256')}, that of the original files is {KNOWN_DATA[name]}"
             )

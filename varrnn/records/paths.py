@@ -1,7 +1,8 @@
-"""Where a record lies below results/records, and what happens to that when a default changes.
+"""The path of a record below results/records, and its relocation when a default changes.
 
-A folder's name tells what differs from the defaults. When a default changes (a rate is chosen anew), the name of an
-older record means another run than before: `relocate` moves such records to where today's defaults put them.
+A folder's name lists the options that differ from the defaults. When a default changes (for example a tuned dropout
+rate), the path of an older record names another run: `relocate` moves such records to their path under the current
+defaults.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from varrnn.records.schema import FINISHED
 from varrnn.records.store import RECORDS, TMP_SUFFIX, Record, json_files, load, read, read_json
 
 SAMPLES = "mc_samples"  # a column of sentiment runs
-BY_MC = ("_mc", "_ll")  # how the columns end that depend on it
-TIMES = ("wps_train", "wps_authors", "seconds")  # columns that no two trainings share
+BY_MC = ("_mc", "_ll")  # suffixes of the columns that depend on it
+TIMES = ("wps_train", "wps_authors", "seconds")  # columns that differ in every training
 
 
 def relative_path(record: Record) -> Path:
-    """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the defaults of today.
+    """`ptb/small/naive/lstm/paper/model.p_W=0.15,model.p_y=0.15/seed_1.json`, by the current defaults.
 
-    A sentiment run that went on replaces its shorter self, as `identity.matches` has it; a language model with another
-    horizon is another run, and leaves the row of a table alone.
+    An extended sentiment run has the path of the shorter run and replaces it (see `identity.matches`). A language model
+    with another number of epochs is another run with another path.
     """
     differs = differences(record)
     if record.identity.extendable:
@@ -40,7 +41,7 @@ def differences(record: Record) -> dict[str, Any]:
     """The options that differ from the defaults of the record's choices."""
     try:
         usual = _defaults(tuple(record.choices.items()))
-    except COMPOSE_ERRORS:  # a choice of someone's own --config-dir: what its defaults were is what the run says
+    except COMPOSE_ERRORS:  # a choice from a --config-dir: its defaults are unknown, so use the recorded ones
         return dict(record.diff)
     mine = record.identity.options
     compared = (key for key in usual if key in mine and key not in SEED_KEYS)
@@ -49,22 +50,22 @@ def differences(record: Record) -> dict[str, Any]:
 
 @functools.cache
 def _defaults(choices: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """Composing takes a tenth of a second, and most records share their choices with others."""
+    """Cached: composing takes a tenth of a second, and most records share their choices."""
     return defaults(dict(choices))
 
 
 def check_overwrite(record: Record, path: Path) -> None:
-    """A record gives way to nothing but the same run that went on."""
+    """Raise unless the new record is the same run with at least as many epochs and MC samples."""
     if not path.is_file():
         return
     old = read(path)
     if relative_path(old) != relative_path(record):
         raise UserError(
-            f"{path} is the record of another run, which a changed default has moved to {relative_path(old)}; "
-            "`python scripts/publish.py --relocate` puts every record where it belongs"
+            f"{path} is the record of another run; since a default changed, its path is {relative_path(old)}; "
+            "`python scripts/publish.py --relocate` moves every record to its path"
         )
     if old.status == FINISHED and record.status != FINISHED:
-        raise UserError(f"{path} is of a finished run, this one is {record.status}; remove that record to replace it")
+        raise UserError(f"{path} is of a finished run, this run is {record.status}; remove that record to replace it")
     samples, before = (one.metric("mc_samples") or 0 for one in (record, old))
     if old.epochs == record.epochs and samples < before:
         raise UserError(f"{path} has MC dropout with more samples than this run; remove that record to replace it")
@@ -79,10 +80,10 @@ def check_overwrite(record: Record, path: Path) -> None:
 
 
 def first_difference(old: Record, new: Record) -> str:
-    """Where the curves of two records part, or "": a run that went on repeats every epoch of its shorter self.
+    """The first difference between the curves of two records, or "": an extended run has the epochs of the shorter run.
 
-    What one of them did not measure (MC is measured at a run's last epoch too) tells nothing, and neither does what
-    they measured with different numbers of MC samples (the last tenth of a run has more).
+    Values are not compared where one of them was not measured (MC is also measured at a run's last epoch), or was
+    measured with another number of MC samples (the last tenth of a run has more).
     """
     for row, epoch in enumerate(old.history["epoch"]):
         sampled = mc_samples(old, row) == mc_samples(new, row)
@@ -96,14 +97,14 @@ def first_difference(old: Record, new: Record) -> str:
 
 
 def mc_samples(record: Record, row: int) -> Any:
-    """With how many samples an epoch was measured; records from before this was a column had one number for all."""
+    """The number of MC samples of an epoch; older records, without this column, have one number for all epochs."""
     column = record.history.get(SAMPLES)
     found = None if column is None else column[row]
     return record.options.get(f"task.{SAMPLES}") if found is None else found
 
 
 def add_digests(folder: Path) -> None:
-    """Give every record that has no digest the one of its content."""
+    """Add the digest to every record that has none."""
     for path in json_files(folder):
         content = read_json(path)
         if integrity.DIGEST not in content:
@@ -111,21 +112,21 @@ def add_digests(folder: Path) -> None:
 
 
 def relocate(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
-    """Move every record of a run to its place; returns (from, to) of those that were elsewhere.
+    """Move every record of a run to its path; returns (from, to) of those that were moved.
 
-    A record of an early version, which has no digest, gets one; one that was edited is rejected as everywhere.
+    A record of an early version, without a digest, gets one; an edited record is rejected.
     """
     add_digests(folder)
     moves = [(record.path, folder / relative_path(record)) for record in load(folder).runs]
     wanted: dict[Path, Path] = {}
     for old, new in moves:
         if new in wanted:
-            raise UserError(f"{old} and {wanted[new]} are records of one run; remove the one that is not wanted")
+            raise UserError(f"{old} and {wanted[new]} are records of the same run; remove one of them")
         wanted[new] = old
     moves = [(old, new) for old, new in moves if old != new]
     for _, new in moves:
-        fileio.folder(new.parent)  # before anything is moved
-    waiting = [(old.rename(old.with_suffix(TMP_SUFFIX)), new) for old, new in moves]  # two may change places
+        fileio.folder(new.parent)  # check that it is writable before anything is moved
+    waiting = [(old.rename(old.with_suffix(TMP_SUFFIX)), new) for old, new in moves]  # two records may swap paths
     for old, new in waiting:
         old.rename(new)
     for emptied in {old.parent for old, _ in waiting}:

@@ -1,4 +1,4 @@
-"""From a run's summary.json to a record that may be committed: checked, stripped of paths, and small."""
+"""Turn a run's summary.json into a record that can be committed: checked, without paths, and compressed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from varrnn.records.schema import FINISHED, SUMMARY_FILE, UNSTABLE
 from varrnn.records.store import RECORDS, ROOT, as_record
 from varrnn.version import SCHEMA
 
-BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, and only has to be there
+BUILT_IN = ("pydoc", "synthetic_reviews")  # their hash depends on the Python version, so only its presence is checked
 RECORD_KEYS = (
     *("schema", "status", "reason", "choices", "diff", "seed", "config"),
     *("metrics", "history", "batches", "mc", "mc_curve", "duration", "peak_memory_mb"),
     *("data", "commit", "commits", "dirty", "versions", "hardware"),
 )
 PATHS = ("runs_root", "run_dir", "path", "csv", "train", "valid", "test", "hostname", "host", "node")
-BATCHES = 1000  # at most so many points of the train loss
+BATCHES = 1000  # maximum number of points of the train loss per batch
 DIGITS = 6
 
 
 def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> Path:
-    """Write the record of a run (its folder) or an ensemble (its file); refuse what is no evidence."""
+    """Write the record of a run (its folder) or an ensemble (its file); raise if it cannot serve as evidence."""
     summary = read(folder)
     ensemble = summary.get("kind") == "ensemble"
     if not ensemble:
@@ -51,7 +51,7 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
 
 
 def record_path(record: Mapping[str, Any], records: Path) -> Path:
-    """The file of a run's record, which may hold the same run with fewer epochs but no other run."""
+    """The path of a run's record; an existing file there must be the same run with at most as many epochs."""
     from varrnn.records import paths as record_paths
 
     made = as_record(Path(), record)
@@ -61,7 +61,7 @@ def record_path(record: Mapping[str, Any], records: Path) -> Path:
 
 
 def ensemble_path(file: Path, record: Mapping[str, Any], records: Path) -> Path:
-    """The file of an ensemble's record, which gives way to the same models with as many samples or more."""
+    """The path of an ensemble's record; an existing file must be the same models with at most as many samples."""
     path = records / "ensembles" / file.name
     if not path.is_file():
         return path
@@ -70,7 +70,7 @@ def ensemble_path(file: Path, record: Mapping[str, Any], records: Path) -> Path:
         if old.get(key) != record.get(key):
             raise UserError(f"{path} is of another ensemble ({key} differs); remove that record to replace it")
     if old.get("mc_samples", 0) > record.get("mc_samples", 0):
-        raise UserError(f"{path} has more MC samples of each model than this; remove that record to replace it")
+        raise UserError(f"{path} has more MC samples per model than this ensemble; remove that record to replace it")
     return path
 
 
@@ -87,12 +87,12 @@ def read(folder: Path) -> dict[str, Any]:
     if summary.get("schema") != SCHEMA:
         raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
     shape = record_schema.ENSEMBLE if summary.get("kind") == "ensemble" else record_schema.RUN
-    record_schema.check(file, summary, shape, "damaged, so it is no evidence; run again")
+    record_schema.check(file, summary, shape, "the file is damaged; run again")
     return summary
 
 
 def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Finished at its last epoch, or ended as unstable: those are published and counted too."""
+    """Check that the run is finished at its last epoch, or unstable (published and counted too)."""
     status = summary.get("status")
     if status == UNSTABLE:
         return
@@ -109,10 +109,10 @@ def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def check_commits(folder: Path, summary: Mapping[str, Any], repository: Path) -> None:
-    """Every commit that worked on the run (a resumed run may have several) is in the repository, unchanged."""
+    """Check that every commit of the run (a resumed run may have several) is clean and in the repository."""
     commits = summary.get("commits") or [summary.get("commit")]
     if summary.get("dirty") or any(str(commit).endswith("+dirty") for commit in commits):
-        raise UserError(f"{folder}: made by changed code (dirty commit); commit first and run again")
+        raise UserError(f"{folder}: computed with uncommitted changes (dirty commit); commit first and run again")
     for commit in dict.fromkeys(commits):
         if not re.fullmatch(r"[0-9a-f]{40}", str(commit)) or not in_repository(str(commit), repository):
             raise UserError(f"{folder}: commit {commit} is not in this repository; run again from a commit that is")
@@ -126,18 +126,18 @@ def in_repository(commit: str, repository: Path) -> bool:
 
 
 def check_data(folder: Path, summary: Mapping[str, Any]) -> None:
-    """The very data of the paper, or a built-in corpus; nobody could check a run on other data."""
+    """Check that the data are the paper's or a built-in corpus; others could not repeat a run on other data."""
     data = summary.get("data") or {}
     name, found = data.get("name"), data.get("sha256")
     if name not in (*KNOWN_DATA, *BUILT_IN):
-        raise UserError(f"{folder}: data {name!r} is unknown; published are {', '.join([*KNOWN_DATA, *BUILT_IN])}")
+        raise UserError(f"{folder}: data {name!r} cannot be published, only {', '.join([*KNOWN_DATA, *BUILT_IN])}")
     if name in BUILT_IN and not re.fullmatch(r"[0-9a-f]{64}", str(found)):
-        raise UserError(f"{folder}: no SHA-256 of the data of {name} in summary.json")
+        raise UserError(f"{folder}: no SHA-256 of the data of {name} in summary.json; run again")
     integrity.check_known_data(folder, summary)
 
 
 def anonymize(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Without paths and host names; the CPU or GPU model and the number of cores stay."""
+    """Remove paths and host names; keep the CPU or GPU model and the number of cores."""
     record = {key: _without(summary[key], PATHS) if key in ("config", "hardware") else summary[key]
               for key in RECORD_KEYS if key in summary}  # fmt: skip
     task = record["config"].get("task", {})
@@ -148,13 +148,13 @@ def anonymize(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(tree: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Drop leaves of these names; groups (config.train) stay."""
+    """Remove options with these names; keep groups (config.train)."""
     kept = {key: value for key, value in tree.items() if isinstance(value, Mapping) or key not in names}
     return {key: _without(value, names) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
 def compress(record: dict[str, Any]) -> dict[str, Any]:
-    """Six digits, and at most a thousand points of the loss per batch, each the mean over `every` batches."""
+    """Round to six digits, and keep at most BATCHES points of the loss per batch, each a mean over `every` batches."""
     losses = (record.get("batches") or {}).get("train_loss") or []
     every = math.ceil(len(losses) / BATCHES)
     if every > 1:
@@ -172,17 +172,17 @@ def _rounded(value: Any) -> Any:
 
 
 def check_no_paths(folder: Path, record: Mapping[str, Any]) -> None:
-    """A last look: no absolute path and no name of this machine may stand in a committed file."""
+    """Final check: a committed file must not contain an absolute path or a name of this machine."""
     host = socket.gethostname()
     named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])")
     telling = len(host) > 3 and host not in public_words()
     for text in _texts(record):
         if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (telling and named.search(text)):
-            raise UserError(f"{folder}: {text!r} in summary.json names a place on this machine; remove it by hand")
+            raise UserError(f"{folder}: {text!r} in summary.json names this machine or a path on it; remove it by hand")
 
 
 def public_words() -> set[str]:
-    """The names of our choices and options: a machine called `small` is betrayed by none of them."""
+    """The names of choices and options, which may occur even if they equal the machine's name (`small`)."""
     names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
     kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
     usual = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}

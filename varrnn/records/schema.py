@@ -1,4 +1,4 @@
-"""What a record must look like: of a damaged one the file and the entry are named before anything is made of it."""
+"""The schema of records; a damaged record is reported with its file and entry before it is used."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from varrnn.config.schema import CHOICE_GROUPS
 from varrnn.errors import UserError
 
-SUMMARY_FILE = "summary.json"  # in the folder of a run that has ended
+SUMMARY_FILE = "summary.json"  # in the folder of a finished or unstable run
 FINISHED, UNSTABLE = "finished", "unstable"
 GOING_ON = "going on"  # a finished run that is being trained further
 
 
 class Entry(NamedTuple):
-    """How to tell that an entry is sound, and what it should be, in words."""
+    """The validity check of an entry, and a description of valid values."""
 
     is_valid: Callable[[Any], bool]
     words: str
@@ -27,7 +27,7 @@ def is_int(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """A number, or null where it is not finite or was not measured."""
+    """A number, or null if it is not finite or was not measured."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
@@ -48,7 +48,7 @@ def has_choices(value: Any) -> bool:
 
 
 def is_history(value: Any) -> bool:
-    """Epoch by epoch, every column as long as the one that counts them."""
+    """Columns of one value per epoch, all as long as the column `epoch`."""
     if not isinstance(value, Mapping) or not all(isinstance(column, list) for column in value.values()):
         return False
     same = "epoch" in value and all(len(column) == len(value["epoch"]) for column in value.values())
@@ -87,7 +87,7 @@ ENSEMBLE = {
 def validation_error(
     content: Mapping[str, Any], shape: Mapping[str, Entry], optional: Mapping[str, Entry] = OPTIONAL
 ) -> str:
-    """What is wrong with a record; "" where nothing is."""
+    """The first error of a record, or ""."""
     absent = [key for key in shape if key not in content]
     if absent:
         return f"no {', '.join(absent)} in this record"
@@ -98,7 +98,7 @@ def validation_error(
 
 
 def check(path: Path, content: Mapping[str, Any], shape: Mapping[str, Entry], way_out: str) -> None:
-    """Refuse a damaged record."""
+    """Raise for a damaged record."""
     found = validation_error(content, shape)
     if found:
         raise UserError(f"{path}: {found}; {way_out}")

@@ -1,4 +1,4 @@
-"""Which of several settings is best: by a score where lower is better, on the seeds that they share."""
+"""Choose the best of several settings by a score (lower is better), on the seeds that they share."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,9 +10,9 @@ Point = TypeVar("Point")
 
 
 def shared_seeds(scores: Iterable[Mapping[int, float]]) -> set[int]:
-    """The seeds on which settings are compared (each seed -> score): the mean of one lucky seed is no mean of three.
+    """The seeds on which settings (seed -> score) are compared, since means over different seeds are not comparable.
 
-    Those that all settings have; where no seed is common to all, the commonest one.
+    These are the seeds that all settings have, or the most frequent seed if none is common to all.
     """
     scored = [of_seed for of_seed in scores if of_seed]
     counts = Counter(seed for of_seed in scored for seed in sorted(of_seed))
@@ -21,7 +21,7 @@ def shared_seeds(scores: Iterable[Mapping[int, float]]) -> set[int]:
 
 
 def lowest(scores: Mapping[Point, Mapping[int, float]]) -> Point | None:
-    """The setting with the lowest mean (setting -> seed -> score) over the shared seeds; none where nothing has one."""
+    """The setting (of setting -> seed -> score) with the lowest mean over the shared seeds; None without scores."""
     seeds = shared_seeds(scores.values())
     compared = {point: of_seed for point, of_seed in scores.items() if of_seed and seeds <= {*of_seed}}
     means = {point: np.mean([of_seed[seed] for seed in seeds]) for point, of_seed in compared.items()}

@@ -1,4 +1,4 @@
-"""The records of finished runs, the only thing that feeds tables, figures and claims.
+"""The records of finished runs, the only source of tables, figures and claims.
 
 A record is the summary.json of a run, published by scripts/publish.py into results/records/. Here records are loaded,
 matched to the runs that an artefact needs, and aggregated over seeds.
@@ -27,12 +27,12 @@ from varrnn.version import SCHEMA
 ROOT = PROJECT_ROOT
 RECORDS = ROOT / "results" / "records"
 AGAIN = "delete the file and publish the run again"
-TMP_SUFFIX = ".moving"  # what a record is called while `relocate` moves it
+TMP_SUFFIX = ".moving"  # suffix of a record while `relocate` moves it
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what was chosen, what differs from the choices, and what came out."""
+    """One run: its group choices, the options that differ from them, and its results."""
 
     path: Path
     choices: Mapping[str, str]
@@ -53,19 +53,19 @@ class Record:
         return None if value is None or not np.isfinite(value) else float(value)
 
     def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Epochs and values of a history column, where it was measured."""
+        """Epochs and values of a history column, without epochs where it was not measured."""
         pairs = zip(self.history.get("epoch", []), self.history.get(name, []))
         measured = [(epoch, value) for epoch, value in pairs if value is not None and np.isfinite(value)]
         return np.array([e for e, _ in measured], dtype=int), np.array([v for _, v in measured], dtype=float)
 
     @property
     def error_column(self) -> str:
-        """Test error by MC dropout, as the paper plots it; without dropout the deterministic one is the same."""
+        """Test error by MC dropout, as the paper plots it; without dropout, the deterministic one (the same)."""
         return "test_rmse_mc" if len(self.column("test_rmse_mc")[0]) else "test_rmse"
 
     @property
     def train_column(self) -> str:
-        """Train error by MC dropout; the approximation is a poor measure of it, so it stands in for MC nowhere."""
+        """Train error by MC dropout; it is never replaced by the dropout approximation, which estimates it poorly."""
         return "train_rmse_mc" if self.rates else "train_rmse"
 
     @property
@@ -74,17 +74,17 @@ class Record:
 
     @property
     def rates(self) -> tuple[tuple[str, float], ...]:
-        """The drop probabilities that are not zero."""
+        """The dropout rates that are not zero."""
         return self.identity.rates
 
     @property
     def mc_word_dropout(self) -> bool:
-        """The ablation mc.word_dropout=true, whose MC values stand beside no others."""
+        """Whether this is the ablation mc.word_dropout=true, whose MC values are not comparable to others."""
         return bool((self.content.get("mc") or {}).get("word_dropout", self.options.get("mc.word_dropout")))
 
     @functools.cached_property
     def options(self) -> dict[str, Any]:
-        """The config by dotted names; of an early version also where a word has changed since."""
+        """The config by dotted names, with values of early versions renamed."""
         found = flatten(self.config)
         return found | {"task.headline": "exact"} if found.get("task.headline") in EARLIER_HEADLINE else found
 
@@ -100,7 +100,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The records of one setting: a list over seeds, and how many more ended as unstable."""
+    """The records of one setting: a list over seeds, and the number of unstable runs."""
 
     records: tuple[Record, ...] = ()
     unstable: int = 0
@@ -124,21 +124,21 @@ class Group:
         return float(np.mean(values)) if values else None
 
     def std(self, metric: str) -> float | None:
-        """Sample standard deviation over seeds; None for a single one."""
+        """Sample standard deviation over seeds; None for a single seed."""
         values = list(self.by_seed(metric).values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     def with_metric(self, metric: str) -> Group:
-        """The records that have this metric; where two metrics are compared, both come from the same runs."""
+        """The records that have this metric, so that compared metrics come from the same runs."""
         return Group(tuple(record for record in self.records if record.metric(metric) is not None), self.unstable)
 
     def with_mc(self) -> Group:
-        """The records whose test text was read by MC dropout as the tables have it, word dropout off."""
+        """The records with MC dropout on the test text without word dropout, as in the tables."""
         wanted = tuple(record for record in self.with_metric("test_ppl_mc").records if not record.mc_word_dropout)
         return Group(wanted, self.unstable)
 
     def curve(self, column: str) -> Curve:
-        """Mean and standard deviation over seeds at the epochs that every seed has measured."""
+        """Mean and standard deviation over seeds, at the epochs that were measured for every seed."""
         columns = [dict(zip(*record.column(column))) for record in self.records]
         columns = [values for values in columns if values]
         epochs = sorted(set.intersection(*(set(values) for values in columns))) if columns else []
@@ -161,7 +161,7 @@ class Records:
         return group_by_seed(record for record in self.runs if matches(record.identity, wanted))
 
     def missing(self, run: Run, seeds: Sequence[int]) -> tuple[int, ...]:
-        """Seeds without a record, or with one of fewer epochs, which can go on; an unstable run counts as tried."""
+        """Seeds without a record, or whose run can be extended to more epochs; an unstable run is not missing."""
         wanted = identity_of(run)
         tried = {
             record.seed for record in self.runs if matches(record.identity, wanted) and is_complete(record, wanted)
@@ -169,7 +169,7 @@ class Records:
         return tuple(seed for seed in seeds if seed not in tried)
 
     def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
-        """Records that differ from `run` in nothing but the drop probabilities, by their probabilities."""
+        """Records that differ from `run` only in the dropout rates, by their rates."""
         wanted = identity_of(run)
         found: dict[tuple[tuple[str, float], ...], list[Record]] = {}
         for record in self.runs:
@@ -179,7 +179,7 @@ class Records:
 
 
 def group_by_seed(records: Iterable[Record]) -> Group:
-    """One record per seed: the longest run where several horizons exist."""
+    """One record per seed: the run with the most epochs."""
     best: dict[int, Record] = {}
     unstable: set[int] = set()
     for record in sorted(records, key=lambda r: (r.epochs, str(r.path))):
@@ -191,13 +191,13 @@ def group_by_seed(records: Iterable[Record]) -> Group:
 
 
 def is_complete(record: Record, wanted: Identity) -> bool:
-    """Whether there is nothing left to train: the last epoch, or a stop on purpose."""
+    """Whether training is complete: at the last epoch, or by early stopping."""
     stopped = record.status == UNSTABLE or bool(record.options.get("train.patience"))
     return stopped or record.epochs >= wanted.options[EPOCHS_KEY]
 
 
 def load(folder: Path | str = RECORDS) -> Records:
-    """Every record below a folder; a broken file is an error, not a silent gap."""
+    """Every record below a folder; a damaged file raises."""
     if not Path(folder).is_dir() and Path(folder) != RECORDS:
         raise UserError(f"{folder}: no such folder; records are published into {RECORDS.relative_to(ROOT)}")
     for stray in Path(folder).rglob(f"*{TMP_SUFFIX}"):
@@ -222,7 +222,7 @@ def load(folder: Path | str = RECORDS) -> Records:
 
 
 def json_files(folder: Path) -> list[Path]:
-    """Every JSON file below a folder of runs or records, but for what a sweep left beside its runs (.sweeps)."""
+    """Every JSON file below a folder of runs or records, without the files of sweeps (.sweeps)."""
     files = sorted(folder.rglob("*.json"))
     return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
 
@@ -246,7 +246,7 @@ def read(path: Path) -> Record:
 
 
 def check_integrity(path: Path, content: Mapping[str, Any]) -> None:
-    """Neither edited since it was published, nor made from other data than it names."""
+    """Check the schema, the digest and the data hash of a record."""
     integrity.check_known_data(path, content)
     integrity.check_digest(path, content)
 

@@ -1,1 +1,1 @@
-"""Tables and the style of figures; knows no run."""
+"""Tables and the style of figures, independent of runs and records."""

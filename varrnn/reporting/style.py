@@ -1,4 +1,4 @@
-"""The one style of all figures: sizes, fonts, and label, colour and order of every variant."""
+"""The style of all figures: sizes, fonts, and label, colour and order of every variant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RC: Any = {
 
 
 class LineStyle(NamedTuple):
-    """How one curve looks."""
+    """The label, colour and line of a curve."""
 
     label: str
     colour: str
@@ -44,10 +44,10 @@ class LineStyle(NamedTuple):
     order: int = 0
 
 
-# Okabe and Ito's colours, distinguishable with every kind of colour vision; lines differ too, for print in grey.
+# Okabe and Ito's palette, distinguishable with every kind of colour vision; line styles differ too, for grey prints.
 BLACK, BLUE, SKY, GREEN = "#000000", "#0072B2", "#56B4E9", "#009E73"
 VERMILION, ORANGE, YELLOW, PINK = "#D55E00", "#E69F00", "#F0E442", "#CC79A7"
-BROWN = "#8B4513"  # ours, for a ninth variant
+BROWN = "#8B4513"  # not in the palette, for a ninth variant
 VARIANTS = {
     "variational_untied": LineStyle("Variational (untied)", BLUE, "-", 0),
     "variational_tied": LineStyle("Variational (tied)", SKY, (0, (5, 1)), 1),
@@ -64,7 +64,7 @@ SEQUENCE = "viridis"  # for sweeps: from dark (low) to light (high)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """As PDF and PNG, without dates, so that equal records give equal files. The name may have dots of its own."""
+    """Save as PDF and PNG without dates, so that equal records give equal files. The name may contain dots."""
     files = {folder / f"{name}.pdf": "CreationDate", folder / f"{name}.png": "Software"}
     with fileio.writing(fileio.folder(folder)):
         for path, dated in files.items():
@@ -73,7 +73,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def sweep(labels: list[str]) -> dict[str, LineStyle]:
-    """Looks of a swept value, in order; the lightest end is left out, it is hard to see on white."""
+    """Line styles of a swept value, in order, without the lightest colours, which are hard to see on white."""
     import matplotlib
 
     colours = matplotlib.colormaps[SEQUENCE]

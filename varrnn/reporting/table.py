@@ -16,14 +16,14 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first column is aligned on the left, the others are numbers."""
+    """Cells as text; the first column is left-aligned, the others are numbers."""
 
     name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
-    numbers: bool = True  # False: sentences, aligned on the left
+    numbers: bool = True  # False: text, left-aligned
 
     def markdown(self) -> str:
         escaped = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]

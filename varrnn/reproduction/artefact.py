@@ -1,4 +1,4 @@
-"""A table or figure of the paper: the runs it needs, how records become files, and the claims it bears on."""
+"""A table or figure of the paper: the runs it needs, the function that renders it, and the claims it tests."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Artefact:
     runs: tuple[Run, ...] = ()
     claims: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
-    more: tuple[str, ...] = ()  # commands that are not run.py
+    more: tuple[str, ...] = ()  # further commands, not of run.py
 
     def has_data(self, records: Records) -> bool:
-        """Whether there is something to show: a record of one of its runs, or no run that it would need."""
+        """Whether there is something to show: a record of one of its runs, or it needs no runs."""
         return not self.runs or any(records.group(run).records for run in unique(self.runs))
 
     def commands(self, records: Records | None = None) -> list[str]:
-        """One command per run and seed; given records, only those without one (or with fewer epochs)."""
+        """One command per run and seed; with records, only for those without a record or with fewer epochs."""
         runs = unique(self.runs)
         seeds = {run: self.seeds if records is None else records.missing(run, self.seeds) for run in runs}
         return [command(run, [seed]) for run in runs for seed in seeds[run]] + list(self.more)
@@ -49,7 +49,7 @@ def names() -> list[str]:
 
 
 def experiment(name: str) -> ModuleType:
-    """A file of experiments/ as a module, without making its folder importable."""
+    """Load a file of experiments/ as a module, without adding its folder to sys.path."""
     spec = importlib.util.spec_from_file_location(f"experiments.{name}", EXPERIMENTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -58,7 +58,7 @@ def experiment(name: str) -> ModuleType:
 
 
 def unique(runs: Iterable[Run]) -> list[Run]:
-    """Runs that mean the same, once, even where they are spelled differently."""
+    """Remove duplicate runs, also those with different but equivalent overrides."""
     found: dict[str, Run] = {}
     for run in runs:
         found.setdefault(repr(identity_of(run)), run)
@@ -68,19 +68,19 @@ def unique(runs: Iterable[Run]) -> list[Run]:
 def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
     """The command line of every file in experiments/."""
     parser = argparse.ArgumentParser(
-        description=f"{artefact.title}. Bears on the claims {', '.join(artefact.claims) or 'none'}."
+        description=f"{artefact.title}. Claims tested: {', '.join(artefact.claims) or 'none'}."
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--runs", action="store_true", help="print the commands of all runs behind it")
+    what.add_argument("--runs", action="store_true", help="print the commands of all runs it needs")
     what.add_argument(
-        "--missing", action="store_true", help="print the commands of runs that have no record, or a shorter one"
+        "--missing", action="store_true", help="print the commands of runs without a record, or with fewer epochs"
     )
     parser.add_argument("--records", type=Path, default=RECORDS, help="folder of records (results/records)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for figures/ and tables/ (results)")
     options = parser.parse_args(arguments)
     try:
         print("\n".join(_answer(artefact, options)), flush=True)
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # e.g. `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (UserError, OSError) as error:
         sys.exit(f"error: {error}")
@@ -98,7 +98,7 @@ def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
 
 
 def _verdicts(artefact: Artefact, records: Records) -> list[str]:
-    """What the records say about the claims that the artefact bears on."""
+    """The verdicts on the claims that the artefact tests."""
     from varrnn.reproduction.claims import CLAIMS
     from varrnn.reproduction.claims.report import lines
     from varrnn.reproduction.claims.verdict import judge

@@ -1,4 +1,4 @@
-"""Figures from records: mean and band over seeds, reference lines, and an honest empty panel where nothing was run."""
+"""Figures from records: mean and band over seeds, reference lines, and a note in panels without records."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from varrnn.reproduction.artefact import Artefact
 from varrnn.reproduction.runs import FIGURE4A, SEEDS, Run, command, commands
 
 COMBINATIONS = dict(zip(FIGURE4A, ((BLACK, ":"), (VERMILION, "--"), (GREEN, "-."), (BLUE, "-"))))
-Curves = Mapping[str, tuple[LineStyle, Run]]  # role -> how it looks, and the run behind it
+Curves = Mapping[str, tuple[LineStyle, Run]]  # role -> its line style, and its run
 _collected: ContextVar[list[Figure] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
 def collect() -> Iterator[list[Figure]]:
-    """Figures drawn inside are collected instead of saved; the report page makes interactive charts of them."""
+    """Collect the figures drawn inside instead of saving them; the report page turns them into interactive charts."""
     figures: list[Figure] = []
     token = _collected.set(figures)
     try:
@@ -55,7 +55,7 @@ def variants(models: Mapping[str, Run]) -> Curves:
 
 
 class Canvas(NamedTuple):
-    """Panels to draw on, and the files that will hold them."""
+    """Panels to draw on, and the files they are saved to."""
 
     panels: list[Axes]
     files: list[Path]
@@ -67,7 +67,7 @@ def figure(
 ) -> Iterator[Canvas]:
     """One panel at column width, or several in a row at page width; saved as PDF and PNG below results/figures.
 
-    No pyplot: a script needs no display, and a notebook keeps its own backend.
+    It does not use pyplot: a script needs no display, and a notebook keeps its backend.
     """
     files: list[Path] = []
     with matplotlib.rc_context(RC):
@@ -90,7 +90,7 @@ def figure_artefact(
     shared_legend: bool = False,
     **rest: Any,
 ) -> Artefact:
-    """An artefact of one figure. `file` is the experiment's __file__: artefact and picture have its name."""
+    """An artefact of one figure. `file` is the experiment's __file__; artefact and image files have its name."""
     name = Path(file).stem
 
     def render(records: Records, folder: Path) -> list[Path]:
@@ -107,7 +107,7 @@ def error_curve(group: Group) -> Curve:
 
 
 def train_curve(group: Group) -> Curve:
-    """Train error against epochs, by MC where there is dropout."""
+    """Train error against epochs, by MC for models with dropout."""
     return group.curve(group.records[0].train_column)
 
 
@@ -116,9 +116,9 @@ def history(column: str) -> Callable[[Group], Curve]:
 
 
 def batch_curve(group: Group) -> Curve:
-    """Train loss against batches, penalty excluded: the mean over blocks of one per cent of the shortest run.
+    """Train loss without penalty against batches: the mean over blocks of one per cent of the shortest run.
 
-    A long run is recorded with fewer points per epoch than a short one, so points are put where their batches were.
+    A long run has fewer recorded points per epoch than a short one, so points are placed at their batch numbers.
     """
     batches = [record.content.get("batches") or {} for record in group.records]
     found = [(np.asarray(one["train_loss"], dtype=float), one.get("every") or 1) for one in batches
@@ -134,7 +134,7 @@ def batch_curve(group: Group) -> Curve:
 
 
 def _block_means(losses: np.ndarray, every: int, edges: np.ndarray) -> np.ndarray:
-    """The mean of the points in each block; a point stands in the middle of its `every` batches."""
+    """The mean of the points in each block; a point is at the middle of its `every` batches."""
     blocks = np.searchsorted(edges, (np.arange(len(losses)) + 0.5) * every, side="right") - 1
     inside = blocks < len(edges) - 1
     width = len(edges) - 1
@@ -145,7 +145,7 @@ def _block_means(losses: np.ndarray, every: int, edges: np.ndarray) -> np.ndarra
 def plot_curves(
     axes: Axes, records: Records, curves: Curves, get_curve: Callable[[Group], Curve] = error_curve
 ) -> list[Curve]:
-    """Every curve that has records, with its number of seeds in the legend; without any, a panel that says so."""
+    """Plot every curve that has records, with its number of seeds in the legend; without any, a note says so."""
     drawn = []
     for line_style, run in curves.values():
         group = records.group(run)
@@ -159,14 +159,14 @@ def plot_curves(
 
 
 def error_band(axes: Axes, curve: Curve, colour: str) -> None:
-    """One standard deviation over seeds to both sides."""
+    """A band of plus and minus one standard deviation over seeds."""
     if curve.n > 1:
         low, high = curve.mean - curve.std, curve.mean + curve.std
         axes.fill_between(curve.epochs, low, high, color=colour, alpha=0.2, lw=0)
 
 
 def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group, made_by: str) -> None:
-    """The command behind a curve travels with it as its gid."""
+    """Plot a curve; its gid stores the command of its run."""
     count = f"n={curve.n}" + (f", {group.unstable} unstable" if group.unstable else "")
     style: dict[str, Any] = {
         "color": line_style.colour,
@@ -174,19 +174,19 @@ def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group, made_by
         "zorder": 10 - line_style.order / 10,
     }
     gaps = np.diff(curve.epochs)
-    if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC in some epochs only: nothing is known between them
+    if len(gaps) and not np.allclose(gaps, gaps[0]):  # MC was measured at some epochs only: mark them
         style |= {"marker": "o", "markersize": 1.8}
     axes.plot(curve.epochs, curve.mean, label=f"{typeset(line_style.label)} ({count})", gid=made_by, **style)
     error_band(axes, curve, line_style.colour)
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Lines of words; overrides stay whole, so that they can be copied."""
+    """Wrap text without breaking overrides, so that they can be copied."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def not_run_panel(axes: Axes, runs: list[Run]) -> None:
-    """Say that nothing was run, and which command fills the panel."""
+    """Write into the panel that there is no record, and the command that makes it."""
     axes.clear()
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
@@ -194,7 +194,7 @@ def not_run_panel(axes: Axes, runs: list[Run]) -> None:
     text = needed[0] if needed else ""
     if len(needed) > 1:
         text += f"\n(and {len(needed) - 1} more)"
-    width = 52 if len(axes.figure.axes) < 3 else 38  # letters that fit into a panel
+    width = 52 if len(axes.figure.axes) < 3 else 38  # characters that fit into a panel
     lines = [line for part in text.split("\n") for line in fold(part, width)]
     place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
     axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **place)
@@ -202,13 +202,13 @@ def not_run_panel(axes: Axes, runs: list[Run]) -> None:
 
 
 def reference(axes: Axes, value: float | None, label: str, line: str = "--") -> None:
-    """A horizontal line: the constant predictor, the ridge, a number that the paper gives."""
+    """Horizontal lines: the constant predictor, ridge regression, or a number from the paper."""
     if value is not None:
         axes.axhline(value, color=REFERENCE, linestyle=line, linewidth=0.9, label=f"{label} {value:.4g}", zorder=1)
 
 
 def baselines(axes: Axes, records: Records, curves: Curves) -> None:
-    """The constant predictor and the bag-of-words ridge, from the records of this panel."""
+    """The constant predictor and bag-of-words ridge regression, from the records of this panel."""
     groups = [records.group(run) for _, run in curves.values()]
     for metric, label, line in (("constant_rmse", "constant", "--"), ("ridge_rmse", "ridge", ":")):
         values = {round(v, 4) for v in (group.mean(metric) for group in groups) if v is not None}
@@ -217,12 +217,12 @@ def baselines(axes: Axes, records: Records, curves: Curves) -> None:
 
 
 def decorate(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
-    """Title, labels, and the legend below the panel, where it covers nothing."""
+    """Add title, labels, and a legend below the panel."""
     axes.set_title(typeset(title))
     if axes.lines:
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if legend:
-            wide = len(axes.figure.axes) < 3  # three panels leave no room for a second column
+            wide = len(axes.figure.axes) < 3  # three panels leave no space for a second column
             columns = 2 if wide and len(axes.get_legend_handles_labels()[0]) > 6 else 1
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1.0)
 
@@ -236,14 +236,14 @@ def sweep_curves(runs: Mapping[str, Run], label: str) -> Curves:
 def error_panel(
     axes: Axes, records: Records, curves: Curves, title: str, get_curve: Callable[[Group], Curve] = error_curve
 ) -> None:
-    """A panel of figures 3 to 12: test error against epochs, with the constant predictor and the ridge."""
+    """A panel of figures 3 to 12: test error against epochs, with the constant predictor and ridge regression."""
     if plot_curves(axes, records, curves, get_curve):
         baselines(axes, records, curves)
     decorate(axes, title, ylabel="RMSE")
 
 
 def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
-    """Figure 3a: train error against epochs, by MC where there is dropout. The references are test errors: not here."""
+    """Figure 3a: train error against epochs, by MC for models with dropout; without references (test errors)."""
     plot_curves(axes, records, curves, train_curve)
     decorate(axes, title, ylabel="RMSE")
 
@@ -284,7 +284,7 @@ def share_legend(made: Figure) -> None:
 
 
 def limit_y(axes: Axes, low: float, high: float) -> None:
-    """Show the range that matters. Where a curve leaves it again, a triangle and a number mark the point."""
+    """Limit the vertical axis. A triangle and a number mark points where a curve leaves the range."""
     if not axes.lines:
         return
     axes.set_ylim(low, high)
@@ -311,12 +311,12 @@ def limit_y(axes: Axes, low: float, high: float) -> None:
 
 
 def typeset(text: str) -> str:
-    """`$p_E$` for p_E, as matplotlib sets mathematics."""
+    """`$p_E$` for p_E, in matplotlib's math notation."""
     return re.sub(r"\bp_([A-Za-z])\b", r"$p_\1$", text)
 
 
 def share_y(panels: list[Axes]) -> None:
-    """Panels that are compared share their vertical axis."""
+    """Give all panels the same vertical axis."""
     drawn = [axes for axes in panels if axes.lines]
     if len(drawn) > 1:
         low, high = min(axes.get_ylim()[0] for axes in drawn), max(axes.get_ylim()[1] for axes in drawn)

@@ -11,7 +11,7 @@ from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.figures import decorate, error_band, not_run_panel, reference
 from varrnn.reproduction.runs import Run, command
 
-ZOOM = 0.4  # of the epochs, the last ones, are repeated at a larger scale
+ZOOM = 0.4  # share of the epochs, at the end, shown again in the inset
 
 
 def ordered(runs: Mapping[str, Run]) -> dict[str, Run]:
@@ -28,10 +28,10 @@ def validation_panel(
     paper: Mapping[str, float | None] | None = None,
     baseline: tuple[float | None, str] = (None, ""),
 ) -> None:
-    """Every variant that has a record, and its last epochs again in an inset.
+    """Plot every variant that has a record, with its last epochs again in an inset.
 
-    `paper` gives a published value per variant: a dotted line of the variant's colour. `baseline` is one more value
-    with its name.
+    `paper` has a published value per variant, shown as a dotted line of the variant's colour. `baseline` is a further
+    value with its name.
     """
     curves = {model: group.curve(column) for model, group in groups.items()}
     curves = {model: curve for model, curve in curves.items() if len(curve.epochs)}
@@ -62,7 +62,8 @@ def validation_panel(
     zoom.set_ylim(0.985 * lowest, 1.01 * max([*late, *published.values()]))
     zoom.tick_params(labelsize=6)
     axes.indicate_inset_zoom(zoom, edgecolor="0.6", lw=0.6)
-    decorate(axes, title, ylabel="validation perplexity" + (", authors' way" if column.endswith("_authors") else ""))
+    normaliser = ", authors' normaliser" if column.endswith("_authors") else ""
+    decorate(axes, title, ylabel=f"validation perplexity{normaliser}")
 
 
 def mc_panel(

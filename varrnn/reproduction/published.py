@@ -1,4 +1,4 @@
-"""The published numbers: Table 1 of the paper, the authors' later corrections, and yardsticks for size small."""
+"""The published numbers: Table 1 of the paper, the authors' later corrections, and baselines for the small model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A row of Table 1 at one size."""
+    """A row of Table 1 for one model size."""
 
     label: str
     model: str
@@ -16,7 +16,7 @@ class Row(NamedTuple):
     wps: float | None
     valid_sd: float | None = None
     test_sd: float | None = None
-    corrected_valid: float | None = None  # the authors' readme, "update 4": word types really tied
+    corrected_valid: float | None = None  # the authors' readme, "update 4": word types really tied, as in the paper
     corrected_test: float | None = None
 
 

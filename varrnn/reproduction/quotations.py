@@ -1,6 +1,6 @@
-"""The sentences of Gal & Ghahramani (2016) behind the claims, quoted word by word.
+"""The sentences of Gal & Ghahramani (2016) that state the claims, quoted literally.
 
-Citations are written as the names of their authors, references to figures and tables as their numbers.
+Citations are replaced by the names of their authors, references to figures and tables by their numbers.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ DIFFERENT_MASKS = (
 )
 NEAR_ZERO = "In this experiment all models have converged, with the loss getting near zero (not shown)."
 
-# by claim; a claim of ours without a sentence in the paper has none
+# by claim; additional claims, which are not in the paper, have no quotation
 QUOTATIONS: dict[str, str] = {
     **dict.fromkeys(("C1", "C2", "C3"), IMPROVES),
     "C4": CLOSE,

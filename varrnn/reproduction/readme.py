@@ -25,16 +25,16 @@ def end_marker(name: str) -> str:
 
 
 def replace_section(document: str, name: str, text: str, file: str = "README.md") -> str:
-    """The document with a new text in the section of that name."""
+    """The document with the section of that name replaced by a new text."""
     first, last = begin_marker(name), end_marker(name)
     if document.count(first) != 1 or document.count(last) != 1 or document.index(first) > document.index(last):
-        raise UserError(f"{file}: the lines {first} and {last} must stand in it once each, in this order")
+        raise UserError(f"{file}: must contain the lines {first} and {last} once each, in this order")
     before, rest = document.split(first)
     return f"{before}{first}\n{text}\n{last}{rest.split(last)[1]}"
 
 
 def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
-    """What README.md shows: Table 1 of the medium model, one figure, the count of verdicts, and links."""
+    """The results section of README.md: Table 1 of the medium model, one figure, the count of verdicts, and links."""
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
     parts.append("![Learning curves on the Penn Treebank](results/figures/learning_curves.png)")
     parts.append(
@@ -50,7 +50,7 @@ def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdic
 
 
 def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
-    """What results/README.md shows: every table and picture that has records, and what is still to be run."""
+    """The results section of results/README.md: every table and figure with records, and the missing runs."""
     parts = [GENERATED.format(records="records"), *claims_part(verdicts)]
     parts += small_part(artefacts["small"], records)
     parts += sentiment_part(artefacts["sentiment"], records)
@@ -60,8 +60,8 @@ def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdi
 
 
 def claims_part(verdicts: Verdicts) -> list[str]:
-    """The count, and the verdicts that say something."""
-    parts = [f"## Claims\n\n{summary(verdicts)}. All of them with rules and numbers: [claims.md](claims.md)."]
+    """The count of verdicts, and the verdicts on claims that were run."""
+    parts = [f"## Claims\n\n{summary(verdicts)}. All claims with rules and numbers: [claims.md](claims.md)."]
     decided = [(c, v) for c, v in verdicts if v.status not in (NOT_RUN, BY_TEST)]
     if decided:
         rows = [
@@ -69,17 +69,17 @@ def claims_part(verdicts: Verdicts) -> list[str]:
             for c, v in decided
         ]
         parts.append(Table("", "", ("", "claim", "paper", "verdict", "n"), rows, numbers=False).markdown())
-    analogues: dict[str, list[str]] = {}
+    small_verdicts: dict[str, list[str]] = {}
     for claim, verdict in verdicts:
         for word in ("agrees", "disagrees"):
-            if f"analogue {word}" in verdict.small_size:
+            if f"small model {word}" in verdict.small_size:
                 few = " on few seeds or rates (indicative)" if INDICATIVE in verdict.small_size else ""
-                analogues.setdefault(word + few, []).append(claim.id)
-    if analogues:
-        told = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(analogues.items()))
+                small_verdicts.setdefault(word + few, []).append(claim.id)
+    if small_verdicts:
+        listed = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(small_verdicts.items()))
         parts.append(
-            f"The same comparison with the 200-unit model, which decides no claim and has its rates chosen on "
-            f"validation, {told}."
+            f"The same comparison with the 200-unit model, which does not decide a claim and whose dropout rates are "
+            f"chosen on validation data, {listed}."
         )
     return parts
 
@@ -91,7 +91,7 @@ def columns(table: Table, wanted: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def table1_part(module: ModuleType, records: Records) -> list[str]:
-    """Table 1 of the medium model with every row; the large one as soon as a row of it has a record."""
+    """Table 1 of the medium model with every row; the large model once a row of it has a record."""
     parts = []
     for table in module.tables(records):
         rows = [row for row in table.rows if tables.NOT_RUN not in row]
@@ -124,7 +124,8 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
         "[tables/small.md](tables/small.md), the grid: [tables/small_grid.md](tables/small_grid.md)."
     )
     title = (
-        "## Penn Treebank, 200 units\n\nA size of our own that a laptop can train; the last rows are published results."
+        "## Penn Treebank, 200 units\n\nA model size that a laptop can train, not in the paper; the last rows are "
+        "published results."
     )
     return [title, shown, link, "![Learning curves](figures/learning_curves.png)"]
 
@@ -137,7 +138,7 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     rates = ("p_E", "p_W", "p_U", "p_y", "λ")
     errors = ("test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE, MC")
     wanted = ("Model", "cell", *rates, *errors, "epochs", "n")
-    pages = "what it means: [SENTIMENT.md](SENTIMENT.md), all runs: [tables/sentiment.md](tables/sentiment.md)"
+    pages = "discussion: [SENTIMENT.md](SENTIMENT.md), all runs: [tables/sentiment.md](tables/sentiment.md)"
     title = f"## Sentiment analysis\n\nFigure 3; {pages}."
     picture = "![Sentiment analysis, figure 3](figures/figure3.png)"
     return [title, columns(table, wanted, table.rows), table.note, picture]
@@ -147,12 +148,12 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
     if not records.benchmarks:
         return []
     table = module.table(records)
-    title = "## Words per second\n\nFull training steps (in brackets: share of the limit)."
+    title = "## Words per second\n\nFull training steps (in brackets: share of the speed limit)."
     return [title, table.markdown(), table.note, "![Words per second](figures/speed.png)"]
 
 
 def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
-    """How many runs each artefact still needs, and the command that lists them."""
+    """The number of missing runs of each artefact, and the command that lists them."""
     rows = []
     for name, module in artefacts.items():
         needed, missing = len(module.ARTEFACT.commands()), len(module.ARTEFACT.commands(records))
@@ -160,10 +161,10 @@ def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> 
             rows.append((name, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
     if not rows:
         return "Every run has a record."
-    header = ("artefact", "runs without a record, or with fewer epochs", "which")
+    header = ("artefact", "runs without a record, or with fewer epochs", "command that lists them")
     parts = ["## Still to be run", Table("", "", header, rows, numbers=False).markdown()]
     figures = [name for name in artefacts if name.startswith("figure")]
     empty = [name for name in figures if not artefacts[name].ARTEFACT.has_data(records)]
     if empty:
-        parts.append(f"Without any record, and therefore not drawn: {', '.join(empty)}.")
+        parts.append(f"Figures without any record, and therefore not drawn: {', '.join(empty)}.")
     return "\n\n".join(parts)

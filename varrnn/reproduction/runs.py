@@ -1,6 +1,6 @@
 """The runs behind the paper's tables and figures, written as run.py overrides (without the seed).
 
-Tables, figures and claims name their runs with the functions below, so that equal settings are one and the same run.
+Tables, figures and claims build their runs with the functions below, so that equal settings are the same run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ LENGTHS = (20, 50, 200, 400)
 
 
 def language_model(size: str, model: str, *extra: str) -> Run:
-    """One row of Table 1, or the same at size small."""
+    """One row of Table 1, or the same for the small model."""
     return (f"experiment=ptb_{size}", f"model={model}", *extra)
 
 
 def small_grid() -> dict[str, list[Run]]:
-    """Size small: the planned grid of each model, coarse, around a half of the medium model's rates."""
+    """The planned, coarse grid of each small model, around half of the medium model's dropout rates."""
     grids: dict[str, list[Run]] = {
         model: [(f"model.p_U={p_U}", f"model.p_W={p_W}") for p_U in (0.05, 0.1) for p_W in (0.15, 0.25)]
         for model in ("variational_tied", "variational_untied")
@@ -35,7 +35,7 @@ def small_grid() -> dict[str, list[Run]]:
 
 
 def sentiment(model: str, cell: str = "lstm", steps: int = 200, protocol: str = "paper", **rates: float) -> Run:
-    """One curve of figures 3 to 15; `rates` are p_E p_W p_U p_y and weight_decay, the tuned ones where left out."""
+    """One curve of figures 3 to 15; `rates` are p_E p_W p_U p_y and weight_decay; the tuned values by default."""
     run = ["experiment=cornell", f"model={model}", f"cell={cell}"]
     if steps != 200:
         run.append(f"task.steps={steps}")
@@ -56,7 +56,7 @@ def variational_sweep(p_E: float, p_U: float, weight_decay: float = 1e-6, **othe
 
 
 def gru_grid() -> dict[tuple[float, float], Run]:
-    """Figure 10's Variational GRUs, (p, weight decay) -> run: the appendix's grid, and 1e-3 which it calls optimal."""
+    """Figure 10's Variational GRUs, (p, weight decay) -> run: the appendix's grid, and 1e-3, its stated optimum."""
     return {(p, decay): grid_point("gru", p, decay) for p in (0.25, 0.5) for decay in WEIGHT_DECAYS}
 
 
@@ -66,12 +66,12 @@ def grid_point(cell: str, p: float, weight_decay: float) -> Run:
 
 
 def no_recurrent(cell: str, p: float) -> Run:
-    """Ours: the same without the recurrent mask, at the weight decay of the authors' scripts."""
+    """Not in the paper: the same without the recurrent mask, with the weight decay of the authors' scripts."""
     return sentiment("variational_untied", cell, p_E=p, p_U=0.0, p_W=p, p_y=p, weight_decay=1e-6)
 
 
 def figure2() -> dict[str, Run]:
-    """The medium models of figure 2: the learning rate stays where it starts, and no run stops early."""
+    """The medium models of figure 2: constant learning rate, without early stopping."""
     return {model: language_model("medium", model, "optim=no_decay", "train.patience=0") for model in FIGURE3_MODELS}
 
 
@@ -81,7 +81,7 @@ def figure3(cell: str) -> dict[str, Run]:
 
 
 def stated_optimum() -> Run:
-    """The Variational LSTM that the appendix calls optimal, p = .25 and a weight decay of 1e-3."""
+    """The Variational LSTM with the appendix's stated optimum, p = .25 and weight decay 1e-3."""
     return grid_point("lstm", 0.25, 1e-3)
 
 
@@ -96,16 +96,16 @@ def figure3_authors(cell: str) -> dict[str, Run]:
 
 
 def fixed_mask() -> Run:
-    """Figure 11's "dropout LSTM": one mask for all steps, on inputs and outputs alone.
+    """Figure 11's "dropout LSTM": one mask for all steps, on inputs and outputs only.
 
-    Differs: the paper states no weight decay for this Variational LSTM (its optimal one has 1e-3); it gets none, as the
-    naive LSTM beside it, so that the masks alone differ.
+    Differs: the paper states no weight decay for this Variational LSTM (its optimal one has 1e-3); it gets none, like
+    the naive LSTM that it is compared with, so that only the masks differ.
     """
     return sentiment("variational_untied", p_E=0.0, p_U=0.0, p_W=0.5, p_y=0.5, weight_decay=0.0)
 
 
 def format_decay(decay: float) -> str:
-    """1e-6, the short way."""
+    """A weight decay as `1e-6`."""
     return f"{decay:.0e}".replace("e-0", "e-")
 
 
@@ -118,7 +118,7 @@ def command(run: Sequence[str], seeds: Iterable[int] = SEEDS) -> str:
 
 
 def commands(missing: Iterable[tuple[Run, Sequence[int]]]) -> list[str]:
-    """As few commands as possible: runs that differ in one override become one multirun."""
+    """Combine runs that differ in one override into one multirun, to get few commands."""
     by_seeds: dict[tuple[int, ...], list[Run]] = {}
     for run, seeds in missing:
         by_seeds.setdefault(tuple(seeds), []).append(run)

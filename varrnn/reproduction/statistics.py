@@ -1,4 +1,4 @@
-"""The few statistics that the rules of the claims need."""
+"""The statistics that the rules of the claims need."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from varrnn.config.schema import mc_due
 from varrnn.records.store import Group, Record
 
-TRAIN = "train error"  # by MC where there is dropout: no name of a column
-LEARNED = 0.99  # of the constant predictor's error: what never falls below has learnt nothing
+TRAIN = "train error"  # by MC for models with dropout; not the name of a column
+LEARNED = 0.99  # of the constant predictor's error: a model that is never below has learnt nothing
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
@@ -21,7 +21,7 @@ def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
 
 
 def final_mean(epochs: np.ndarray, values: np.ndarray, num_epochs: int) -> float:
-    """The mean over the last 10 % of epochs, of those that were measured."""
+    """The mean over the measured epochs among the last 10 %."""
     late = epochs > 0.9 * num_epochs
     return float(values[late].mean()) if late.any() else float(values[-1])
 
@@ -31,15 +31,15 @@ def lowest(epochs: np.ndarray, values: np.ndarray) -> float:
 
 
 def overfitting_gap(epochs: np.ndarray, values: np.ndarray, num_epochs: int) -> float:
-    """How far the curve ends above its lowest point: overfitting."""
+    """The distance from the curve's lowest point to its end: overfitting."""
     return final_mean(epochs, values, num_epochs) - lowest(epochs, values)
 
 
 def roughness(epochs: np.ndarray, values: np.ndarray, after: int = 5) -> float:
     """Standard deviation of epoch-to-epoch differences after epoch 5.
 
-    MC dropout is measured every fifth time only in late epochs, the dropout approximation every time: to compare models
-    give this the latter. A difference counts where both neighbours were measured.
+    In late epochs MC dropout is measured at every fifth epoch, the dropout approximation at every epoch: compare models
+    with the latter. A difference is used if both neighbours were measured.
     """
     neighbours = (np.diff(epochs) == 1) & (epochs[1:] > after)
     differences = np.diff(values)[neighbours]
@@ -53,7 +53,7 @@ def ranks(values: Sequence[float]) -> np.ndarray:
 
 
 def spearman(x: Sequence[float], y: Sequence[float]) -> float:
-    """Rank correlation, rounded so that a limit met exactly is met; nan when one side is constant."""
+    """Spearman's rank correlation, rounded so that rounding errors do not miss a limit; nan if one side is constant."""
     rank_x, rank_y = ranks(x), ranks(y)
     if rank_x.std() == 0 or rank_y.std() == 0:
         return float("nan")
@@ -75,8 +75,8 @@ def median_filter(values: np.ndarray, width: int = 5) -> np.ndarray:
 def local_maximum(values: np.ndarray) -> float:
     """The largest maximum between two minima: it "decreases and then increases before decreasing again".
 
-    As large as the smallest of the three moves: a curve that rises from its start has no minimum there. The first of
-    them is taken from the curve itself, since most of it happens in epochs that the filter flattens.
+    Its height is the smallest of the three moves: a curve that rises from its start has no minimum there. The first
+    fall is measured on the unfiltered curve, since most of it happens in epochs that the filter flattens.
     """
     smooth = median_filter(values)
     moves = []
@@ -87,12 +87,12 @@ def local_maximum(values: np.ndarray) -> float:
 
 
 def column_of(record: Record, column: str | None) -> str:
-    """None: the test curve by MC where there is dropout; TRAIN: the train error likewise."""
+    """The curve of a column; None: the test error, TRAIN: the train error, both by MC for models with dropout."""
     return record.error_column if column is None else record.train_column if column == TRAIN else column
 
 
 def mc_epochs(group: Group) -> np.ndarray:
-    """The epochs at which MC is measured, for models without dropout too: everywhere one value over the same epochs."""
+    """The epochs at which MC is measured, also for models without dropout, so that all are averaged alike."""
     measured = []
     for record in group.records:
         epochs = record.column(record.error_column)[0]
@@ -102,7 +102,7 @@ def mc_epochs(group: Group) -> np.ndarray:
 
 
 def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None,)) -> np.ndarray:
-    """The epochs at which all runs of a comparison have measured all these columns (None: the test curve)."""
+    """The epochs at which all runs of a comparison measured all these columns (None: the test curve)."""
     measured = [
         set(record.column(column_of(record, column))[0].tolist())
         for group in groups
@@ -114,7 +114,7 @@ def shared_epochs(groups: Iterable[Group], columns: Sequence[str | None] = (None
 
 
 def no_better_than_constant(groups: Mapping[str, Group]) -> str:
-    """A caution: which models of a comparison are never better than a constant prediction; empty if they all learn."""
+    """A warning that names the models which are never better than a constant prediction; "" if all learn."""
     flat = []
     for role, group in groups.items():
         constant = group.mean("constant_rmse")
@@ -126,7 +126,7 @@ def no_better_than_constant(groups: Mapping[str, Group]) -> str:
 def per_seed(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> list[float]:
     """A statistic of the test curve (or of another column) for each seed; seeds without that column are left out.
 
-    `at` restricts the curves to epochs that all runs of a comparison have measured; the last of them is the horizon.
+    `at` restricts the curves to epochs that all runs of a comparison measured; the last of them is the final epoch.
     """
     values = []
     for record in group.records:
@@ -142,6 +142,6 @@ def per_seed(group: Group, statistic, column: str | None = None, at: np.ndarray 
 
 
 def seed_mean(group: Group, statistic, column: str | None = None, at: np.ndarray | None = None) -> float:
-    """Seed mean of `per_seed`; nan when there is nothing."""
+    """The mean of `per_seed` over seeds; nan without values."""
     values = per_seed(group, statistic, column, at)
     return float(np.mean(values)) if values else float("nan")

@@ -1,4 +1,4 @@
-"""Cells of tables from records: ours beside the paper's, "not run" where a record is missing."""
+"""Table cells from records: our numbers and the paper's, "not run" without a record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from varrnn.reproduction.artefact import Artefact
 
 
 def table_artefact(file: str, title: str, tables: Callable[[Records], list[Table]], **rest: Any) -> Artefact:
-    """An artefact of tables. `file` is the experiment's __file__: the artefact has its name."""
+    """An artefact of tables. `file` is the experiment's __file__; the artefact has its name."""
 
     def render(records: Records, folder: Path) -> list[Path]:
         return [path for table in tables(records) for path in table.write(folder)]
@@ -21,7 +21,7 @@ def table_artefact(file: str, title: str, tables: Callable[[Records], list[Table
 
 
 def mean_sd(group: Group, metric: str, digits: int = 1) -> str:
-    """ "81.8 ± 0.2"; no deviation for one seed; "not run" without a record, a dash where it was not measured."""
+    """ "81.8 ± 0.2"; no deviation for one seed; "not run" without a record, a dash if it was not measured."""
     if not group.records:
         return NOT_RUN
     mean, sd = group.mean(metric), group.std(metric)
@@ -31,7 +31,7 @@ def mean_sd(group: Group, metric: str, digits: int = 1) -> str:
 
 
 def mc_cell(group: Group) -> str:
-    """Test perplexity by MC dropout; how many samples where not the paper's 1000, how many seeds where not all."""
+    """Test perplexity by MC dropout, with the number of samples if not 1000 and of seeds if not all have it."""
     sampled = group.with_mc()
     if not sampled.records:
         return DASH if group.records else NOT_RUN
@@ -59,21 +59,21 @@ def thousands(value: float | None) -> str:
 
 
 def moved(group: Group) -> bool:
-    """Was one of the runs continued on other hardware? Its words per second are then those of neither."""
+    """Whether a run was resumed on other hardware: its words per second then mix both."""
     return any((record.content.get("hardware") or {}).get("earlier") for record in group.records)
 
 
 def hardware(groups: Iterable[Group]) -> str:
-    """What the runs ran on: the GPU, or the CPU with its threads; and where those that have moved began."""
+    """The hardware of the runs: the GPU, or the CPU with its threads; for resumed runs also the earlier hardware."""
     found = []
     for record in (record for group in groups for record in group.records):
         info = record.content.get("hardware") or {}
         threads = info.get("threads", "?")
         cpu = f"{info.get('cpu', 'unknown CPU')}, {threads} thread{'' if threads == 1 else 's'}"
-        found += [info.get("gpu") or cpu, *(f"begun on {place}" for place in info.get("earlier", []))]
+        found += [info.get("gpu") or cpu, *(f"started on {place}" for place in info.get("earlier", []))]
     return "; ".join(dict.fromkeys(found)) or DASH
 
 
 def seeds_cell(group: Group) -> str:
-    """Number of seeds, and how many were discarded as unstable: "3", "2 (1 unstable)"."""
+    """The number of seeds, and of unstable runs: "3", "2 (1 unstable)"."""
     return f"{len(group)}" + (f" ({group.unstable} unstable)" if group.unstable else "")

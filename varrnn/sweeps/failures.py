@@ -1,4 +1,4 @@
-"""Runs of a sweep that have failed: where, their last words, and the command that repeats them."""
+"""Failed runs of a sweep: folder, last lines of the error, and the command to repeat the run."""
 
 import json
 import shlex
@@ -19,7 +19,7 @@ LAST_LINES = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """What is left of a job that failed: where, its last words, and how to repeat it."""
+    """A failed job: its folder, the last lines of its error, and the command to repeat it."""
 
     folder: str
     last_lines: list[str]
@@ -30,8 +30,8 @@ class Failure:
 
 
 def record_failure(error: Exception, config: RunConfig | None, overrides: Sequence[str]) -> Failure:
-    """The failure of a job; one that the user cannot mend leaves its traceback in the run's error.txt."""
-    if config is None:  # nothing was started: the options themselves are wrong
+    """The failure of a job; a bug leaves its traceback in the run's error.txt."""
+    if config is None:  # nothing was started: the options are wrong
         given = [word for word in overrides if not word.startswith(("sweep=", "launcher=", "hydra"))]
         return Failure("(not started)", str(error).splitlines(), " ".join(["python run.py", *map(shlex.quote, given)]))
     folder, text = compose.run_dir(config), str(error) or type(error).__name__
@@ -42,27 +42,25 @@ def record_failure(error: Exception, config: RunConfig | None, overrides: Sequen
 
 
 def load_failures(folder: Path) -> list[Failure]:
-    """What the jobs of a sweep have noted, in their order."""
+    """The failures recorded by the jobs of a sweep, in the order of the jobs."""
     files = sorted(folder.glob("failed_*.json"), key=lambda file: int(file.stem.split("_")[1]))
     return [Failure(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 
 
 def show(found: list[Failure]) -> None:
-    """The list of failures; finished runs are kept, so the same command tries these again."""
+    """The report of failures; the same command repeats the failed runs only."""
     if found:
         lines = [f"\n{len(found)} of the sweep's runs failed; the same command tries them again:", *map(str, found)]
         print("\n".join(lines), file=sys.stderr)
 
 
 def crash_message(error: Exception) -> str:
-    """A job that could not even say what happened: killed by hand, by the system, or by the scheduler."""
+    """The message for a job that ended without an error message: killed by a user, the system or the scheduler."""
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     refused = next((line.strip() for line in str(error).splitlines() if line.strip().startswith("sbatch")), None)
     if refused:
-        return (
-            f"Slurm did not take the job: {refused}; see configs/launcher/slurm.yaml for partition, account and limits"
-        )
+        return f"Slurm rejected the job: {refused}; see configs/launcher/slurm.yaml for partition, account and limits"
     return (
-        f"a job ended without a word ({reason.strip()}): killed, or out of memory? Finished runs are kept and broken "
-        "ones resume: wait for jobs that still run, then start the same command again"
+        f"a job ended without an error message ({reason.strip()}): killed, or out of memory? Wait for jobs that still "
+        "run, then start the same command again: it keeps finished runs and resumes the others"
     )

@@ -1,4 +1,4 @@
-"""A grid as a picture: the validation value of every cell, the best one framed."""
+"""A grid as a heat map: the validation value of every cell, with a frame around the best one."""
 
 import textwrap
 from pathlib import Path
@@ -13,7 +13,7 @@ from varrnn.sweeps.ranking import Grid, axis_label
 
 
 def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
-    """The first two swept options across and down; over further ones the lowest value is shown."""
+    """The first two swept options as axes; of further ones, each cell shows the lowest value."""
     axes = grid.axes()
     if not axes:
         return []
@@ -21,10 +21,10 @@ def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
     across = sorted({grid.value(point, x) for point in grid.points})
     down = sorted({grid.value(point, y) for point in grid.points}) if y else [""]
     cells = np.full((len(down), len(across)), np.nan)
-    for point in reversed(grid.points):  # the best of a cell is written last
+    for point in reversed(grid.points):  # best last, which overwrites the others in its cell
         cells[down.index(grid.value(point, y)) if y else 0, across.index(grid.value(point, x))] = point.mean
     cells[np.isinf(cells)] = np.nan
-    first = grid.points[0]  # by the seeds that all have, while cells show means over all their seeds
+    first = grid.points[0]  # ranked on the seeds shared by all points; cells show means over all seeds
     best = down.index(grid.value(first, y)) if y else 0, across.index(grid.value(first, x))
     with figure(folder, grid.name) as (panels, files):
         draw_cells(panels[0], cells, best)
@@ -36,7 +36,7 @@ def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
 
 
 def draw_cells(panel: Axes, cells: np.ndarray, best: tuple[int, int]) -> None:
-    """Colours with numbers in them, and a frame around the best."""
+    """Draw coloured cells with their values, and a frame around the best."""
     panel.imshow(cells, cmap="viridis_r", aspect="auto")
     panel.grid(False)
     if np.isnan(cells).all():

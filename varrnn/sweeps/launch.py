@@ -1,7 +1,7 @@
-"""The runs of a sweep: each gets its share of the machine, and a failing one does not take the others along.
+"""The runs of a sweep: each gets its share of the machine, and a failed run does not end the others.
 
-Hydra's launchers start the jobs, in one process, in several, or through Slurm; here is only what a job does inside one.
-torch is imported when a run starts: a mistake on the command line is answered without it.
+Hydra's launchers start the jobs, in one process, in several, or through Slurm; this module contains what a job does.
+torch is imported when a run starts, so that mistakes on the command line are reported fast.
 """
 
 import fcntl
@@ -37,12 +37,12 @@ STOPPED = "\nstopped; checkpoints are kept, the same command resumes (jobs in Sl
 
 
 class SweepCallback(Callback):
-    """Called by Hydra in the process that starts a sweep (config.yaml names it)."""
+    """A Hydra callback in the process that starts a sweep (set in configs/config.yaml)."""
 
-    folder: Path | None = None  # of the sweep under way
+    folder: Path | None = None  # of the current sweep
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """End the sweep when it cannot begin: of an exception Hydra would make a warning, and go on."""
+        """Exit if the sweep cannot start: Hydra would turn an exception of a callback into a warning and continue."""
         SweepCallback.folder = Path(config.hydra.sweep.dir)
         try:
             self.validate(config, SweepCallback.folder)
@@ -52,20 +52,20 @@ class SweepCallback(Callback):
             sys.exit(traceback.format_exc())
 
     def validate(self, config: DictConfig, folder: Path) -> None:
-        """Refuse what cannot work before anything is started, and fill in what depends on the machine."""
+        """Reject invalid sweeps before anything is started, and set the number of jobs for this machine."""
         if config.run_dir is not None:
-            raise UserError(f"run_dir={config.run_dir}: a multirun makes several runs; choose runs_root= instead")
+            raise UserError(f"run_dir={config.run_dir}: a multirun has several runs; set runs_root= instead")
         if wrong := non_identity_key(config) or unsupported_rate(config):
             raise UserError(wrong)
         print("".join(f"note: {line}\n" for line in compose.moved_rates(config, config.hydra.overrides.task)), end="")
-        # left by an earlier sweep, where hydra.sweep.dir is given
+        # files of an earlier sweep, if hydra.sweep.dir is given
         left = [folder / STOP_FILE, *folder.glob("failed_*.json")]
         for file in left:
             file.unlink(missing_ok=True)
         wanted = config.hydra.launcher.get("n_jobs")
         if wanted is None:
             return
-        with read_write(config.hydra), open_dict(config.hydra):  # a process without a job would not live through Ctrl-C
+        with read_write(config.hydra), open_dict(config.hydra):  # a worker without a job would not survive Ctrl-C
             jobs = min(wanted or max_parallel_runs(config.device), num_points(config))
             config.hydra.launcher.n_jobs = jobs
         if jobs != 1:
@@ -73,30 +73,30 @@ class SweepCallback(Callback):
 
     @staticmethod
     def wait_for_jobs(*_: Any) -> None:
-        """The first Ctrl-C reaches the jobs too, which save and end; joblib would kill them in the middle of that."""
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+        """Ignore the first Ctrl-C here: the jobs get it too, save and end; joblib would kill them before that."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second one stops at once
         if SweepCallback.folder is not None:
             request_stop(SweepCallback.folder)
 
 
 def request_stop(folder: Path) -> None:
-    """Tell all processes of a sweep that no further job begins."""
+    """Signal all processes of a sweep not to start further jobs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / STOP_FILE).touch()
 
 
 def stopped() -> bool:
-    """Has somebody stopped the sweep of this process?"""
+    """Whether the sweep of this process was stopped."""
     return SweepCallback.folder is not None and (SweepCallback.folder / STOP_FILE).exists()
 
 
 def max_parallel_runs(device: str) -> int:
-    """How many runs this machine carries at once: one for each GPU, or for each core without a GPU."""
+    """The number of parallel runs on this machine: one per GPU, or one per core without a GPU."""
     return usable_gpus(device) or available_cores()
 
 
 def usable_gpus(device: str) -> int:
-    """How many GPUs there are to choose from; those of a driver that torch cannot use are counted by CUDA too."""
+    """The number of visible GPUs, including those that this build of torch cannot use."""
     import torch
 
     return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
@@ -108,7 +108,7 @@ def available_cores() -> int:
 
 
 def run(composed: DictConfig) -> None:
-    """What run.py does with a composed config: one run; in a sweep, a run that cannot end the sweep."""
+    """Execute a composed config: one run; in a sweep, an error of the run does not end the sweep."""
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         job(composed)
@@ -121,7 +121,7 @@ def run(composed: DictConfig) -> None:
 
 
 def job(composed: DictConfig) -> None:
-    """One run of a sweep. Whatever goes wrong is noted in the sweep's folder, for `report_failures` to show."""
+    """One run of a sweep. An error is recorded in the sweep's folder, and `report_failures` shows it."""
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     parallel = shares_machine(hydra) and SweepCallback.folder is None  # each job is a separate process
@@ -140,19 +140,19 @@ def job(composed: DictConfig) -> None:
         if not parallel:
             raise
         print(asked, file=sys.stderr, flush=True)
-        request_stop(folder)  # an exception would make joblib kill the other jobs before they have saved
+        request_stop(folder)  # no exception here: joblib would kill the other jobs before they have saved
     except Exception as error:
         failure = failures.record_failure(error, config, hydra.overrides.task)
         print(f"failed: {failure.folder}: {failure.last_lines[-1]}", file=sys.stderr, flush=True)
         fileio.write_text(folder / f"failed_{hydra.job.num}.json", json.dumps(asdict(failure)), OTHER_FOLDER)
     finally:
         free_gpu_memory()
-        if parallel:  # without a job it must outlive a Ctrl-C, or joblib would kill the others while they save
+        if parallel:  # an idle worker must survive Ctrl-C, otherwise joblib kills the others while they save
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def free_gpu_memory() -> None:
-    """Hand back the GPU memory of the run that has ended, a failed one's included, before the next begins."""
+    """Free the GPU memory of the last run, also of a failed one, before the next starts."""
     if "torch" not in sys.modules:
         return
     import torch
@@ -166,7 +166,7 @@ def free_gpu_memory() -> None:
 def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[None]:
     """Give this process its share of cores and GPUs, so that parallel runs do not slow each other down.
 
-    The config is left alone: where a run was computed is nothing that its next evaluation has to repeat.
+    The config does not change: a later evaluation of the run may use other resources.
     """
     import torch
 
@@ -187,22 +187,22 @@ def assign_resources(config: RunConfig, hydra: Any, folder: Path) -> Iterator[No
 
 
 def shares_machine(hydra: Any) -> bool:
-    """Does the launcher run several jobs on this machine at once? Such launchers (joblib) have the key n_jobs."""
+    """Whether the launcher runs several jobs on this machine in parallel; such launchers (joblib) have n_jobs."""
     return hydra.launcher.get("n_jobs") is not None
 
 
 def num_workers(n_jobs: int, device: str) -> int:
-    """joblib's n_jobs as a number of processes: 0 is ours, negative values count down from all cores."""
+    """joblib's n_jobs as a number of processes: 0 means `num_workers`, negative values count down from all cores."""
     jobs = n_jobs or max_parallel_runs(device)
     return jobs if jobs > 0 else max(1, available_cores() + 1 + jobs)
 
 
 @contextmanager
 def acquire_gpu(gpus: int, folder: Path, number: int) -> Iterator[int]:
-    """A GPU that no other job of this sweep uses, or the job's number modulo their count where all are taken.
+    """A GPU that no other job of this sweep uses, or the job's number modulo the number of GPUs if all are in use.
 
-    The locks are the kernel's, so that a killed job frees its GPU. Counting alone would put two runs on one GPU as
-    soon as they take different times.
+    File locks of the operating system mark GPUs in use, so that a killed job frees its GPU. The job's number alone
+    would put two runs on one GPU as soon as runs take different times.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for gpu in range(gpus):
@@ -218,7 +218,7 @@ def acquire_gpu(gpus: int, folder: Path, number: int) -> Iterator[int]:
 
 @contextmanager
 def report_failures() -> Iterator[None]:
-    """After a sweep: what failed, its last lines and how to repeat it; then the exit status is not zero."""
+    """After a sweep, print the failed runs, their last lines and commands; the exit status is then not zero."""
     require_plugin(sys.argv[1:])
     SweepCallback.folder = None
     try:
@@ -226,11 +226,11 @@ def report_failures() -> Iterator[None]:
         if stopped():
             raise KeyboardInterrupt
     except KeyboardInterrupt as asked:
-        if SweepCallback.folder is not None and not isinstance(asked, RunStopped):  # which says so itself
+        if SweepCallback.folder is not None and not isinstance(asked, RunStopped):  # RunStopped prints a message
             print(STOPPED, file=sys.stderr)
         raise
     except Exception as error:
-        if stopped():  # a process that had no job to save was simply ended
+        if stopped():  # a worker without a job has nothing to save
             print(STOPPED, file=sys.stderr)
             raise KeyboardInterrupt from error
         if SweepCallback.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
@@ -245,7 +245,7 @@ def report_failures() -> Iterator[None]:
 
 
 def require_plugin(words: Sequence[str]) -> None:
-    """Say what to install for a launcher. Before Hydra looks, since it would complain about something else."""
+    """Name the missing package of a launcher, before Hydra reports a less helpful error."""
     for word in words:
         package = plugin_package(word.removeprefix("launcher=")) if word.startswith("launcher=") else None
         if package and not installed(f"hydra_plugins.{package.replace('-', '_')}"):
@@ -267,8 +267,8 @@ def plugin_package(launcher: str) -> str | None:
 
 
 def installed(module: str) -> bool:
-    """Can it be imported?"""
+    """Whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package around it
+    except ModuleNotFoundError:  # the parent package is missing
         return False

@@ -1,4 +1,4 @@
-"""What a sweep has found: grid points ranked by their validation value, never by the test set; and unfinished runs."""
+"""Rank the grid points of a sweep by their validation value."""
 
 import json
 import math
@@ -23,9 +23,9 @@ from varrnn.reporting.table import Table
 
 GRID = (*(f"model.{name}" for name in DROP_RATES), "optim.weight_decay")
 SCORES = ("valid_ppl", "valid_rmse_mc", "valid_rmse")  # lower is better; the first that every run has
-TEST_METRICS = ("test_rmse_mc", "test_rmse")  # how the authors chose for sentiment: under protocol=authors_code alone
+TEST_METRICS = ("test_rmse_mc", "test_rmse")  # the authors' choice; only under protocol=authors_code
 MAX_NAME = 60  # characters of a file's name
-PROBE = 0.123  # a value that no file has
+PROBE = 0.123  # a value that no config file uses
 Values = tuple[Any, ...]
 
 
@@ -49,17 +49,17 @@ class Point:
 
 @dataclass
 class Grid:
-    """Runs that are equal but for seeds and for the swept options."""
+    """Runs that differ only in seeds and swept options."""
 
     choices: dict[str, str]
-    fixed: dict[str, Any]  # what differs from the choices and was not swept
+    fixed: dict[str, Any]  # options that differ from the choices and were not swept
     keys: tuple[str, ...]  # the swept options
     score: str
     points: list[Point]  # best first
 
     @property
     def name_parts(self) -> list[str]:
-        """Task, size and model; whatever is not the default is added."""
+        """Task, size and model, and every choice that is not the default."""
         chosen = self.choices
         parts = [chosen["task"], chosen["size"], chosen["model"]]
         parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
@@ -67,7 +67,7 @@ class Grid:
 
     @property
     def name(self) -> str:
-        """`ptb_small_naive`, for files: a long one is cut to its choices and a hash; `title` says it all."""
+        """A file name such as `ptb_small_naive`; a long one is cut to its choices and a hash (`title` is complete)."""
         whole = "_".join(self.name_parts)
         chosen = "_".join(self.name_parts[: len(self.name_parts) - len(self.fixed)])
         short = whole if len(whole) <= MAX_NAME else f"{chosen}~{compose.short_hash(whole)}"
@@ -81,11 +81,11 @@ class Grid:
     @property
     def leakage_note(self) -> str:
         if self.score in TEST_METRICS:
-            return "LEAKAGE: the test set chose, as it did for the authors; report no test error of the chosen run."
-        return "The test set chose nothing."
+            return "LEAKAGE: chosen on the test set, as in the authors' code; report no test error of the chosen run."
+        return "The test set was not used for the choice."
 
     def axes(self) -> list[tuple[str, ...]]:
-        """The swept options that vary; those that always have one value (p_E and p_U) are one axis."""
+        """The swept options that vary; options that always have equal values (p_E and p_U) form one axis."""
         columns: dict[Values, tuple[str, ...]] = {}
         for place, key in enumerate(self.keys):
             column = tuple(point.values[place] for point in self.points)
@@ -117,7 +117,7 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
-    """Every group of runs that differ in nothing but seeds and swept options (`sweep_keys` adds to the usual)."""
+    """Every group of runs that differ only in seeds and swept options (`sweep_keys` adds to the usual ones)."""
     keys = (*GRID, *sweep_keys)
     groups: dict[str, list[dict[str, Any]]] = {}
     for summary in summaries:
@@ -127,7 +127,7 @@ def grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -
 
 
 def identity(summary: dict[str, Any]) -> dict[str, Any]:
-    """Every option that makes the run this run."""
+    """The options of the run's identity."""
     return compose.identity(summary["config"])
 
 
@@ -145,7 +145,7 @@ def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
 
 
 def ranked(points: Iterable[Point]) -> list[Point]:
-    """Best first, all by the same seeds, as published records are chosen; then what has not been tried with them."""
+    """Best first, all by the same seeds, as for published records; points without these seeds come last."""
     points = list(points)
     seeds = shared_seeds(point.scores for point in points)
 
@@ -157,7 +157,7 @@ def ranked(points: Iterable[Point]) -> list[Point]:
 
 
 def _score(group: list[dict[str, Any]]) -> str:
-    """What the group is ranked by; "" where nothing was validated."""
+    """The metric that ranks the group; "" without validation values."""
     finished = [summary["metrics"] for summary in group if summary["status"] == record_schema.FINISHED]
     names = (*SCORES, *TEST_METRICS) if group[0]["choices"]["protocol"] == "authors_code" else SCORES
     return next((name for name in names if finished and all(name in metrics for metrics in finished)), "")
@@ -176,12 +176,13 @@ def table(grid: Grid) -> Table:
 
 
 def seeds_note(grid: Grid) -> str:
-    """Which seeds made the ranks: the values that are shown are means over all seeds of a point."""
+    """Which seeds were used for ranking; the shown values are means over all seeds of a point."""
     seeds = shared_seeds(point.scores for point in grid.points)
     note = f"mean over seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
     if all(point.scores.keys() == seeds for point in grid.points):
         return note
-    last = "" if all(seeds <= point.scores.keys() for point in grid.points) else "; points without come last"
+    complete = all(seeds <= point.scores.keys() for point in grid.points)
+    last = "" if complete else "; points without these seeds come last"
     return f"{note}{last}; shown is the mean over all seeds of a point"
 
 
@@ -191,18 +192,18 @@ def axis_label(axis: tuple[str, ...]) -> str:
 
 
 def chosen(grid: Grid) -> dict[str, Any]:
-    """The swept options of the best point, without those that follow another one (p_E: ${.p_U})."""
+    """The swept options of the best point, without those that are tied to another one (p_E: ${.p_U})."""
     best = grid.points[0]
     return {key: grid.value(best, (key,)) for axis in grid.axes() for key in axis if key not in tied_keys(grid, axis)}
 
 
 def tied_keys(grid: Grid, axis: tuple[str, ...]) -> set[str]:
-    """The options of an axis that change when another one is changed, since the model's YAML ties them."""
+    """The options of an axis that the model's YAML ties to another option."""
     found: set[str] = set()
     for key in axis if len(axis) > 1 else ():
         try:
             composed = compose.flatten(compose.compose([*_choices(grid), f"{key}={PROBE}"]))
-        except compose.COMPOSE_ERRORS:  # then every option is named, which is right if longer
+        except compose.COMPOSE_ERRORS:  # then list every option
             return set()
         found |= {other for other in axis if other != key and composed.get(other) == PROBE}
     return found
@@ -213,7 +214,7 @@ def _choices(grid: Grid) -> list[str]:
 
 
 def best_yaml(grid: Grid) -> str:
-    """The best point as the lines of a file in configs/tuned."""
+    """The best point as the content of a file in configs/tuned."""
     best, tree = grid.points[0], OmegaConf.create()
     for key, value in chosen(grid).items():
         OmegaConf.update(tree, key, value)
@@ -227,16 +228,16 @@ def best_yaml(grid: Grid) -> str:
 
 
 def next_command(grid: Grid, runs_root: str = "runs") -> str:
-    """Three seeds of the best point, on all of the training data, beside the runs of the grid."""
+    """The command that runs three seeds of the best point on all of the training data."""
     options = chosen(grid) | {key: value for key, value in grid.fixed.items() if key != "task.hold_out"}
     options |= {"runs_root": runs_root} if runs_root != "runs" else {}
     words = [*_choices(grid), *(f"{key}={format_override(value)}" for key, value in options.items())]
     line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
-    return line if known(grid) else f"{line} (with the --config-dir of before)"
+    return line if known(grid) else f"{line} (with the same --config-dir as before)"
 
 
 def known(grid: Grid) -> bool:
-    """Are its choices in configs/?"""
+    """Whether the grid's choices are in configs/."""
     try:
         compose.compose(_choices(grid))
     except compose.COMPOSE_ERRORS:

@@ -1,4 +1,4 @@
-"""Runs below a folder that have not ended well, or not yet: how far they are, and how to go on."""
+"""Unfinished and failed runs below a folder: their progress, and the command to resume each."""
 
 import csv
 import fcntl
@@ -14,19 +14,19 @@ from varrnn.records.schema import UNSTABLE
 from varrnn.sweeps.failures import LAST_LINES, Failure
 from varrnn.training import summary as run_summary
 
-SHOWN = ("valid_ppl", "valid_rmse_mc", "valid_rmse", "train_loss")  # of the last epoch: the first that it has
+SHOWN = ("valid_ppl", "valid_rmse_mc", "valid_rmse", "train_loss")  # the first one measured is shown
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A run that has not ended well, or not yet."""
+    """An unfinished or failed run."""
 
     status: str  # running, stopped, failed or unstable
     failure: Failure
 
 
 def unfinished_runs(folder: Path) -> list[Unfinished]:
-    """Every run below a folder that has no result, with its last lines and the command to go on."""
+    """Every run below a folder without a result, with its last lines and the command to resume it."""
     found = []
     for file in sorted(folder.rglob("config.yaml")):
         run = file.parent
@@ -35,7 +35,7 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
             if run_summary.is_finished(summary):
                 continue
             lines, again = last_lines(run), run_command(compose.load_config(run))
-        except (*compose.COMPOSE_ERRORS, OSError, ValueError, YAMLError) as error:  # a broken file, not a broken list
+        except (*compose.COMPOSE_ERRORS, OSError, ValueError, YAMLError) as error:  # a damaged file is listed too
             summary, lines, again = None, str(error).splitlines()[:1], "the same command as before"
         found.append(Unfinished(_status(run, summary), Failure(str(run), lines, again)))
     return found
@@ -50,7 +50,7 @@ def _status(run: Path, summary: dict[str, Any] | None) -> str:
 
 
 def running(run: Path) -> bool:
-    """Does a process hold the run's lock?"""
+    """Whether a process holds the run's lock."""
     file = run / "lock"
     if not file.is_file():
         return False
@@ -63,7 +63,7 @@ def running(run: Path) -> bool:
 
 
 def last_lines(run: Path) -> list[str]:
-    """The end of error.txt; without that file, how far the log has come."""
+    """The end of error.txt; without that file, the last epoch of the log."""
     file = run / "error.txt"
     if file.is_file():
         return file.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]
@@ -71,7 +71,7 @@ def last_lines(run: Path) -> list[str]:
 
 
 def _last_epoch(log: Path) -> str:
-    """`epoch 5: valid ppl 157.3`; the training loss where nothing was validated."""
+    """`epoch 5: valid ppl 157.3`, or the training loss without validation data."""
     rows = list(csv.DictReader(log.read_text(encoding="utf-8").splitlines())) if log.is_file() else []
     if not rows:
         return "no epoch finished yet"

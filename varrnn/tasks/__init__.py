@@ -1,1 +1,1 @@
-"""What is trained: network, loss and metrics of each task. Nothing here writes files."""
+"""The tasks: data, network, loss and metrics of each. Nothing here writes files."""

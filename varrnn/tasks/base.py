@@ -1,7 +1,7 @@
-"""What a task brings to the one training loop: its data, network, loss and metrics. The loop knows none of them.
+"""The interface between a task and the training loop: data, network, loss and metrics.
 
-A task is an object with the attributes and methods of `Task`. Metrics are flat names with numbers; the names are the
-columns of log.csv and the keys of summary.json.
+A task is an object with the attributes and methods of `Task`. Metrics are a flat mapping of names to numbers; the names
+are the columns of log.csv and the keys of summary.json.
 """
 
 import importlib
@@ -21,13 +21,13 @@ Metrics = dict[str, float]
 
 
 def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> DropoutRates:
-    """The rates and sharing rules of a variant as the layers take them."""
+    """The dropout rates and sharing rules of a variant, as the layers take them."""
     rates = {name: getattr(chosen, name) for name in schema.DROP_RATES}
     return DropoutRates(**rates, per_step=chosen.per_step, per_gate=per_gate, per_batch=chosen.per_batch)
 
 
 def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sequence[str]], chosen: str) -> None:
-    """A file that the chosen data do not read was meant for others: training on the wrong text helps nobody."""
+    """Raise for a data option that the chosen task does not read: the run would train on the wrong data."""
     for name in dict.fromkeys(name for names in sources.values() for name in names):
         value = getattr(options, name)
         if value is not None and name not in sources[chosen]:
@@ -45,7 +45,7 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 class Step(NamedTuple):
-    """One training step: what is minimised, what is shown (a mean, without penalties), and the state to carry on."""
+    """One training step: the loss to minimise, the loss to log (a mean, without penalties), and the carried state."""
 
     objective: Tensor
     loss_for_log: Tensor
@@ -53,82 +53,82 @@ class Step(NamedTuple):
 
 
 class Sampler(Protocol):
-    """MC dropout of a trained model, in small steps between which it can be saved. It reads and writes no files."""
+    """MC dropout of a trained model, in small steps; its state can be saved between steps. It uses no files."""
 
     @property
     def done(self) -> int:
-        """Samples that are complete."""
+        """The number of complete samples."""
 
     def words(self, samples: int) -> int:
-        """Samples x words that `samples` samples read, for the progress bar."""
+        """The total work for `samples` samples, in samples x words, for the progress bar."""
 
     def words_done(self) -> int:
-        """Samples x words read so far."""
+        """The work done so far, in samples x words."""
 
     def advance(self, samples: int) -> int:
-        """One step towards `samples` samples in all; returns the samples x words that it has read."""
+        """One step towards a total of `samples` samples; returns its work in samples x words."""
 
     def metrics(self) -> Metrics:
-        """The numbers by the complete samples, how many there are (`mc_samples`) among them."""
+        """The metrics of the complete samples, including their number (`mc_samples`)."""
 
     def curves(self) -> dict[str, Any]:
         """Further entries of the summary."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `resume` needs."""
+        """The state that `resume` needs."""
 
     def resume(self, state: dict[str, Any], samples: int, same_device: bool) -> None:
-        """Continue from `state` towards `samples` samples, as far as the same masks would be drawn."""
+        """Continue from `state` towards `samples` samples, if the same masks would be drawn."""
 
 
 class Task(Protocol):
-    """What the training loop asks of a task; `model` is always the network that the task itself has made."""
+    """The interface of a task; `model` is always the network from the task's `build_model`."""
 
     name: str
-    example_command: str  # a first use of a finished run, with {folder} for its folder
+    example_command: str  # an example of using a finished run; {folder} is its folder
     sha256: str  # of the data
     updates_per_epoch: int
     selection_metric: str | None  # its lowest validation value is the best epoch; None without validation data
-    log_batch_losses: bool  # does the record keep the loss of every update?
+    log_batch_losses: bool  # whether the record keeps the loss of every update
 
     def model(self, config: schema.RunConfig) -> SequenceModel:
         """The network, initialised from config.seed, on the task's device."""
 
     def words(self, update: int) -> int:
-        """How many words an update reads, for words per second."""
+        """The number of words of an update, for words per second."""
 
     def loss(self, model: Any, epoch: int, update: int, state: Any, generator: torch.Generator | None) -> Step:
         """The loss of one update, with masks drawn from the generator."""
 
     def train_metrics(self, mean_loss: float) -> Metrics:
-        """The epoch's mean of `loss_for_log` in the task's own words."""
+        """The epoch's mean of `loss_for_log` as the task's metric, e.g. perplexity."""
 
     def epoch_metrics(self, model: Any, epoch: int) -> Metrics:
-        """What is measured at the end of every epoch. A metric that is due only now and then is left out elsewhere."""
+        """The metrics after an epoch. A metric that is not measured after every epoch is left out of the others."""
 
     def final_metrics(self, model: Any) -> Metrics:
-        """What is measured once, on the last and on the best epoch's parameters."""
+        """The final metrics, measured once for the last and once for the best epoch's parameters."""
 
     def sampler(self, model: Any, config: schema.RunConfig) -> Sampler:
-        """MC dropout of the model on the test data, nothing sampled yet."""
+        """A new MC dropout sampler of the model on the test data."""
 
     def vocabulary(self) -> dict[str, Any]:
-        """What new texts need to be read as the training texts were: `words`, and how targets were scaled."""
+        """The preprocessing of new texts: `words`, and the scaling of targets."""
 
     def reference_metrics(self) -> Metrics:
-        """Yardsticks computed from the data alone."""
+        """Baselines computed from the data alone."""
 
     def headline(self, row: Metrics) -> str:
         """An epoch in a few words."""
 
 
 def build(config: schema.RunConfig, device: torch.device) -> Task:
-    """The task that the config describes, its data loaded."""
+    """The task that the config describes, with its data loaded."""
     return task_module(config).load(config, device)
 
 
 def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> SequenceModel:
-    """The network of a task whose data are not at hand, from the content of vocabulary.json."""
+    """The network of a task without its data, from the content of vocabulary.json."""
     return task_module(config).build_model(config, vocabulary)
 
 

@@ -1,4 +1,4 @@
-"""What a sentiment model must beat: the constant predictor, and ridge regression on a bag of words."""
+"""Baselines for sentiment: the constant predictor, and ridge regression on a bag of words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ridge:
 
 
 def ridge(data: Segments) -> Ridge:
-    """Ridge regression on which words (id < 4000) occur in a segment. The test set has no part in the choice."""
+    """Ridge regression on the words (id < 4000) of a segment. The penalty is chosen without the test set."""
     arrays = {name: getattr(data, name) for name in ("train_x", "train_y", "valid_x", "valid_y", "test_x", "test_y")}
     code = Path(__file__).read_bytes()  # the cache itself only knows the code that prepares data
     key = sha256_of(b"".join([code, *(np.ascontiguousarray(array).tobytes() for array in arrays.values())]))
@@ -53,7 +53,7 @@ def _ridge(data: Segments) -> tuple[float, float]:
 
 
 def choose_penalty(data: Segments) -> float:
-    """The best penalty on the held-out reviews; the search ends where their error begins to rise."""
+    """The best penalty on the held-out reviews; the search ends when their error rises."""
     best, chosen = np.inf, PENALTIES[0]
     for penalty, predict in zip(PENALTIES, fit_path(data, PENALTIES)):
         error = rmse(predict(data.valid_x), data.valid_y)
@@ -64,7 +64,7 @@ def choose_penalty(data: Segments) -> float:
 
 
 def _hold_out(data: Segments) -> Segments:
-    """Set the last tenth of the training reviews apart, as `segments(hold_out=0.1)` would."""
+    """Hold out the last tenth of the training reviews, as `segments(hold_out=0.1)` does."""
     border = len(data.train_review) - held_out(data.train_review, HOLD_OUT)
     raw = data.train_y[border:] * data.std + data.mean
     return replace(
@@ -73,7 +73,7 @@ def _hold_out(data: Segments) -> Segments:
 
 
 def fit_path(data: Segments, penalties: tuple[float, ...]) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
-    """Predictors, in units of ratings, for falling penalties; each solution starts the next search."""
+    """Predictors, in rating units, for decreasing penalties; each solution is the start of the next search."""
     bag = BagOfWords(data.train_x)
     share = bag.transpose_times(np.ones(bag.rows)) / bag.rows
     offset = float(data.train_y.mean(dtype=np.float64))
@@ -89,10 +89,10 @@ def _predict(data: Segments, weights: np.ndarray, offset: float, x: np.ndarray) 
 
 
 def _solve(bag: BagOfWords, share: np.ndarray, target: np.ndarray, penalty: float, weights: np.ndarray) -> np.ndarray:
-    """Conjugate gradients on (Z'Z + penalty) w = Z't, Z the centred bag; the sparse bag is never written out."""
+    """Conjugate gradients on (Z'Z + penalty) w = Z't, with Z the centred bag of words, which stays sparse."""
 
     def product(v: np.ndarray) -> np.ndarray:
-        z = bag.times(v) - share @ v  # sums to zero, so that centring the left factor would change nothing
+        z = bag.times(v) - share @ v  # sums to zero, so the left factor needs no centring
         return bag.transpose_times(z) + penalty * v
 
     right = bag.transpose_times(target) - share * target.sum()
@@ -109,7 +109,7 @@ def _solve(bag: BagOfWords, share: np.ndarray, target: np.ndarray, penalty: floa
 
 
 class BagOfWords:
-    """Which words occur in each row of x, as a sparse 0/1 matrix (rows, MAX_ID)."""
+    """The words that occur in each row of x, as a sparse 0/1 matrix (rows, MAX_ID)."""
 
     def __init__(self, x: np.ndarray) -> None:
         ids = np.sort(x, axis=1)

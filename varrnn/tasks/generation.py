@@ -1,4 +1,4 @@
-"""Text from a language model: each word drawn from the model's distribution given all words before it."""
+"""Generate text with a language model: each word is drawn from its distribution given all words before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from varrnn.tasks.perplexity import sample_mask_batch
 
 
 class Generated(NamedTuple):
-    """One text: all its word ids, of which the first `prompt` were given."""
+    """One text: its word ids, of which the first `prompt` are the prompt."""
 
     ids: list[int]
     prompt: int
@@ -23,31 +23,31 @@ class Generated(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """How to draw the words."""
+    """Options of the sampling of words."""
 
     words: int = 60
-    temperature: float = 0.8  # logits are divided by it: below 1 likely words become likelier
-    top_k: int = 40  # only the k likeliest words are drawn; 0 draws from all
+    temperature: float = 0.8  # divides the logits: below 1, likely words become more likely
+    top_k: int = 40  # draw from the k most likely words; 0 draws from all
     samples: int = 1  # number of texts
     seed: int = 0
-    mc: bool = False  # one function drawn from q per text, instead of the dropout approximation
+    mc: bool = False  # one function from q(omega) per text, instead of the dropout approximation
     word_dropout: bool = False  # with mc: drop word types too
-    never: int | None = None  # an id that is never drawn: <unk> tells the reader nothing
+    never: int | None = None  # an id that is never drawn, e.g. <unk>
 
     def __post_init__(self) -> None:
         for name, least in (("words", 1), ("samples", 1), ("top_k", 0), ("seed", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"{name}={getattr(self, name)}: must be at least {least}")
         if not self.temperature > 0:
-            raise UserError(f"temperature={self.temperature:g}: must be above 0; 0.01 always takes the likeliest word")
+            raise UserError(f"temperature={self.temperature:g}: must be above 0; 0.01 takes the most likely word")
 
 
 @torch.no_grad()
 def generate(model: SequenceModel, prompt: list[int], options: Options, before: int | None = None) -> list[Generated]:
-    """Continue a prompt, all texts as rows of one batch. `before` (<eos>) is read first, as every sentence follows one.
+    """Continue a prompt, with all texts as rows of one batch. `before` (<eos>) is read first, as before a sentence.
 
-    With `mc` the masks of a text are drawn once and held from its first word to its last: it is written by ONE function
-    of the approximate posterior. Text i is the same however many texts are asked for.
+    With `mc` the masks of a text are drawn once and used for all its words: ONE function from the approximate posterior
+    writes it. Text i does not depend on the number of texts.
     """
     if not prompt:
         raise UserError("the prompt is empty; give at least one word of the vocabulary")
@@ -72,14 +72,14 @@ def _masks(model: SequenceModel, options: Options) -> ModelMasks:
         return model.ones_masks()
     if model.dropout.per_step:
         raise UserError(
-            "mc: this model draws new masks at every step (naive dropout), so no single function writes a text; leave "
-            "mc out, or use a variational model"
+            "mc: this model draws new masks at every step (naive dropout), so a text would not come from one function; "
+            "leave mc out, or use a variational model"
         )
     return sample_mask_batch(model, range(options.samples), options.seed, options.word_dropout, 0, 1)
 
 
 def _draw(logits: Tensor, options: Options, draws: list[torch.Generator]) -> Tensor:
-    """One word per row of logits (B, V); every row has its own random numbers."""
+    """One word per row of logits (B, V); every row has a separate random stream."""
     logits = logits.double() / options.temperature
     if options.never is not None:
         logits[:, options.never] = -torch.inf

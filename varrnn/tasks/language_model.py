@@ -20,7 +20,7 @@ CORPORA = {
     "text": lambda task: text.load(task.train, task.valid, task.test, task.min_count),
 }
 SOURCES = {"ptb": ("path",), "pydoc": (), "text": ("train", "valid", "test", "min_count")}  # the options of each
-TEST_STEPS = 256  # the test text is read as one stream; the window's length changes nothing but the memory
+TEST_STEPS = 256  # window length of the test text, which is one stream: it affects memory only
 
 
 class LanguageModelTask:
@@ -52,23 +52,23 @@ class LanguageModelTask:
         return build_model(config, self.vocabulary()).to(self.train.device)
 
     def vocabulary(self) -> dict[str, Any]:
-        """A word's id is its place in the list."""
+        """The words; a word's id is its index in the list."""
         return {"words": self.all_words}
 
     def words(self, update: int) -> int:
-        """T x B: every window is full."""
+        """T x B, since every window is full."""
         return self.steps * self.batch_size
 
     def loss(
         self, model: SequenceModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
     ) -> Step:
-        """Summed over time, averaged over the batch, as the authors' code does: T times the mean per word.
+        """The loss summed over time and averaged over the batch, as in the authors' code: T times the mean per word.
 
-        New masks for every window and row; the state is carried over from the window before, masks changing under it.
+        Every window and row gets new masks; the state is carried over from the previous window, which had other masks.
         Differs: the theory starts every sequence from h_0 = 0; a window starts from the last state, as in the authors'
         code.
         Differs: the first window of an epoch starts from zeros; the authors' code starts it from the last validation
-        state, by an oversight that changes nothing measurable.
+        state, an oversight without a measurable effect.
         """
         start = update * self.steps
         words = self.train[start : start + self.steps + 1]  # (T + 1, B)
@@ -78,20 +78,20 @@ class LanguageModelTask:
         return Step(nll, nll.detach() / self.steps, detach(state))
 
     def train_metrics(self, mean_loss: float) -> Metrics:
-        """Perplexity of the epoch, masks on."""
+        """Training perplexity of the epoch, with dropout."""
         return {"train_ppl": perplexity.safe_exp(mean_loss)}
 
     def epoch_metrics(self, model: SequenceModel, epoch: int) -> Metrics:
-        """Validation perplexity, both ways."""
+        """Validation perplexity, exact and with the authors' normaliser."""
         return perplexity.validation(model, self.valid, self.steps)
 
     def final_metrics(self, model: SequenceModel) -> Metrics:
-        """Validation, and the test text as a single stream from a zero state."""
+        """Validation perplexity, and that of the test text as a single stream from a zero state."""
         test = perplexity.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
         return {**perplexity.validation(model, self.valid, self.steps), "test_ppl": test}
 
     def reference_metrics(self) -> Metrics:
-        """None: published yardsticks stand in the tables."""
+        """No baselines: the tables list published ones."""
         return {}
 
     def headline(self, row: Metrics) -> str:
@@ -100,7 +100,7 @@ class LanguageModelTask:
         return f"train ppl {row['train_ppl']:.2f}  valid ppl {shown:.2f}"
 
     def sampler(self, model: SequenceModel, config: schema.RunConfig) -> perplexity.MCPerplexity:
-        """Test perplexity by MC dropout; more samples than asked for stay."""
+        """Test perplexity by MC dropout; existing samples beyond the requested number are kept."""
         rows, memory = perplexity.choose_batch(config.mc.rows, config.mc.memory_mb, self.num_words, self.test.device)
         return perplexity.MCPerplexity(model, self.test, config.seed, config.mc.word_dropout, rows, memory)
 
@@ -130,5 +130,5 @@ def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> Sequ
 
 
 def detach(state: Any) -> Any:
-    """Carry the state on without its history."""
+    """Detach the carried state from its graph."""
     return tuple(part.detach() for part in state) if isinstance(state, tuple) else state.detach()

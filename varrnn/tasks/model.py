@@ -1,4 +1,4 @@
-"""Embedding -> recurrent layers -> output: the one network behind every table and figure."""
+"""Embedding -> recurrent layers -> output: the network of every table and figure."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU, "rnn": VariationalRNN}
 
 
 class ModelMasks(NamedTuple):
-    """One realisation of all random weights: word mask, the layers' masks, output mask (time or 1, B or 1, H or 1)."""
+    """One sample of all masks: word mask, the layers' masks, output mask (time or 1, B or 1, H or 1)."""
 
     words: Tensor
     layers: tuple[Masks, ...]
@@ -25,7 +25,7 @@ class ModelMasks(NamedTuple):
 class SequenceModel(MaskedModule):
     """y_t = (h_t o z_y) W_y + b_y over the words' embeddings, with dropout on every weight matrix (section 4).
 
-    ``last_only`` reads the last step alone (sentiment); otherwise every step is read (language models).
+    With ``last_only`` only the last step has an output (sentiment); otherwise every step (language models).
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class SequenceModel(MaskedModule):
         self.output = nn.Linear(units, outputs)
 
     def forward(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
-        """words (T, B) -> outputs (T, B, V), or (B, V) with ``last_only``, and the state to go on from."""
+        """words (T, B) -> outputs (T, B, V), or (B, V) with ``last_only``, and the final state."""
         features, state = self.features(words, state, masks)
         return self.output(features), state
 
     def features(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
-        """What the output layer reads: h_t o z_y, (T, B, H), or (B, H) with ``last_only``."""
+        """The input of the output layer: h_t o z_y, (T, B, H), or (B, H) with ``last_only``."""
         if masks is None and not self.masks_on:
             masks = self.ones_masks()
-        if masks is None:  # every part draws its masks, or finds those that hold_masks keeps
+        if masks is None:  # every module draws its masks, or uses those of the hold_masks block
             h, state = self.layers(self.embedding(words), state)
             z_y = self._draw_output_mask(*words.shape)
         else:
@@ -68,34 +68,34 @@ class SequenceModel(MaskedModule):
         return (h[-1] * z_y[-1] if self.last_only else h * z_y), state
 
     def target_log_probabilities(self, features: Tensor, targets: Tensor) -> Tensor:
-        """log softmax(read W_y + b_y) at the targets: (T, B, H) and (T, B) -> (T, B), without logits to look at."""
+        """log softmax(features W_y + b_y) at the targets: (T, B, H) and (T, B) -> (T, B), without storing logits."""
         log_p = softmax.target_log_probabilities(
             features.flatten(0, 1), self.output.weight, self.output.bias, targets.flatten()
         )
         return log_p.view(targets.shape)
 
     def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
-        """One draw per sequence: new masks for each column of words (T, B), held over its steps."""
+        """Draw masks per sequence: one for each column of words (T, B), for all its steps."""
         steps, batch = words.shape
         word_mask = self.sample_word_mask(words, generator) if self.dropout.p_E else self._one()
         layers = self.layers.sample_masks(batch, steps if self.dropout.per_step else None, generator)
         return ModelMasks(word_mask, layers, self._output_mask(1 if self.last_only else steps, batch, generator))
 
     def sample_word_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Which words (T, B) are dropped: word types of each sequence (section 4.2), or tokens."""
+        """The mask on words (T, B): drops word types of each sequence (section 4.2), or tokens."""
         return self.embedding.sample_mask(words, generator)
 
     def sample_document_masks(
         self, batch: int, word_dropout: bool = False, steps: int | None = None, generator: torch.Generator | None = None
     ) -> ModelMasks:
-        """Masks to be held over a whole text read in windows (MC dropout); words keep one draw per type."""
+        """Masks for a whole text that is read in windows (MC dropout), with one factor per word type."""
         dropped = word_dropout and self.dropout.p_E > 0
         word_mask = self.embedding.sample_type_mask(batch, generator) if dropped else self._one()
         layers = self.layers.sample_masks(batch, steps, generator)
         return ModelMasks(word_mask, layers, self._output_mask(steps or 1, batch, generator))
 
     def ones_masks(self) -> ModelMasks:
-        """The dropout approximation: every weight matrix at its mean."""
+        """The masks of the dropout approximation: every weight matrix at its mean."""
         return ModelMasks(self._one(), self.layers.ones_masks(), self._one())
 
     def _one(self) -> Tensor:
@@ -116,13 +116,13 @@ class SequenceModel(MaskedModule):
 
 
 def repeat_rows(masks: ModelMasks, rows: int) -> ModelMasks:
-    """Masks that a whole batch shares (``per_batch``), repeated for each of its rows; marked masks of ones stay."""
+    """Repeat masks that a whole batch shares (``per_batch``) for each of its rows, except marked masks of ones."""
     layers = tuple(Masks(*(z if is_ones(z) else z.expand(-1, -1, rows, -1) for z in one)) for one in masks.layers)
     return masks._replace(layers=layers, output=masks.output.expand(-1, rows, -1))
 
 
 def concat_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
-    """Batched samples: the masks of several draws as the rows of one batch. The layers' masks of ones stay."""
+    """Concatenate the masks of several samples along the batch, except the layers' masks of ones."""
 
     def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
         return tensors[0] if is_ones(tensors[0]) else torch.cat(list(tensors), axis)
@@ -133,7 +133,7 @@ def concat_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
 
 
 def initialise(model: nn.Module, bound: float, seed: int) -> None:
-    """Every parameter, biases included, uniform in [-bound, bound] (Zaremba et al.); equal on every device."""
+    """Initialise every parameter, also biases, from U(-bound, bound) (Zaremba et al.), equally on every device."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

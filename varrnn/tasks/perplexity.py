@@ -15,18 +15,17 @@ from varrnn.tasks.base import Metrics, to_device
 from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks
 
 STATE = ("done", "position", "pass_rows", "log_sums", "pass_log_sums", "state", "curve", "partial_curve")
-SAVED_AS = {"pass_log_sums": "fresh"}  # attributes with another name in mc.pt
+SAVED_AS = {"pass_log_sums": "fresh"}  # attributes with other names in mc.pt
 GROUPS = 20  # sample i belongs to group i % GROUPS; leaving out one group at a time gives the standard error
 CURVE = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
 @dataclass
 class MCPerplexity:
-    """Samples are rows of one batch; one pass reads the whole text with its rows' masks held fixed.
+    """Samples are rows of one batch; one pass reads the whole text, with fixed masks for each row.
 
-    Only the target's log-probability is kept: per group and position the log of the summed probabilities, in float64,
-    so memory does not grow with the number of samples. `advance` does one window, and the whole state can be saved
-    between any two.
+    Only the targets' probabilities are kept: per group and position the log of their sum, in float64, so that memory
+    does not grow with the number of samples. `advance` reads one window; the state can be saved between two windows.
     """
 
     model: SequenceModel
@@ -36,10 +35,10 @@ class MCPerplexity:
     rows: int
     memory_mb: int
     done: int = 0  # samples of finished passes
-    position: int = 0  # in the pass under way
+    position: int = 0  # in the current pass
     pass_rows: int = 0
     log_sums: Tensor = field(init=False)  # (GROUPS, N - 1), log of summed probabilities of finished passes
-    pass_log_sums: Tensor = field(init=False)  # the same, of the pass under way
+    pass_log_sums: Tensor = field(init=False)  # the same, of the current pass
     state: Any = None
     curve: dict[int, float] = field(default_factory=dict)  # samples -> summed log of the mean probability
     partial_curve: dict[int, Tensor] = field(default_factory=dict)
@@ -52,11 +51,11 @@ class MCPerplexity:
 
     @torch.no_grad()
     def advance(self, samples: int) -> int:
-        """One window of the pass under way, or of the next up to `samples` in all; returns its samples x words."""
+        """Read one window of the current or next pass, up to `samples` in total; returns its samples x words."""
         if self.position == 0:
             self.pass_rows = min(self.rows, samples - self.done)
             reached = (k for k in CURVE if self.done < k <= self.done + self.pass_rows)
-            self.partial_curve = {k: self.pass_log_sums.new_zeros(()) for k in reached}  # read at the end of the pass
+            self.partial_curve = {k: self.pass_log_sums.new_zeros(()) for k in reached}  # complete after the pass
             self._masks = None
         steps = window_steps(self.pass_rows, self.model.output.out_features, self.memory_mb)
         words = self.text[self.position : self.position + steps + 1].unsqueeze(1).expand(-1, self.pass_rows)
@@ -68,14 +67,14 @@ class MCPerplexity:
         return (len(words) - 1) * words.shape[1]
 
     def _window_masks(self, steps: int) -> ModelMasks:
-        """Drawn once per pass; variants that draw at every step get new masks for each window instead."""
+        """Masks, drawn once per pass; variants that draw at every step get new masks for each window instead."""
         if self._masks is None or self.model.dropout.per_step:
             samples = range(self.done, self.done + self.pass_rows)
             self._masks = sample_mask_batch(self.model, samples, self.seed, self.word_dropout, self.position, steps)
         return self._masks
 
     def _add(self, log_p: Tensor) -> None:
-        """Account for a window's log-probabilities (W, rows)."""
+        """Add a window's log-probabilities (W, rows)."""
         here = slice(self.position, self.position + len(log_p))
         for group in range(GROUPS):
             mine = log_p[:, (group - self.done) % GROUPS :: GROUPS]
@@ -95,7 +94,7 @@ class MCPerplexity:
         self.restart_pass()
 
     def restart_pass(self) -> None:
-        """Forget the pass under way; finished ones stay."""
+        """Discard the current pass; keep finished ones."""
         self.pass_log_sums.fill_(-math.inf)
         self.position, self.state, self._masks = 0, None, None
 
@@ -104,7 +103,7 @@ class MCPerplexity:
         return samples * (len(self.text) - 1)
 
     def words_done(self) -> int:
-        """Those of the finished passes and of the pass under way."""
+        """Samples x words of the finished passes and the current pass."""
         return self.words(self.done) + self.position * self.pass_rows
 
     def metrics(self) -> Metrics:
@@ -140,13 +139,13 @@ class MCPerplexity:
         return {"samples": list(samples), "ppl": [safe_exp(-self.curve[k] / positions) for k in samples]}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a later start needs, masks excepted: they are drawn again from their seeds."""
+        """The state for resuming, without masks: they are drawn again from their seeds."""
         return {SAVED_AS.get(name, name): getattr(self, name) for name in STATE}
 
     def resume(self, state: dict[str, Any], samples: int, same_device: bool) -> None:
-        """Continue from `state`. A pass under way is discarded if it would lead beyond `samples` samples in all.
+        """Continue from `state`. An unfinished pass is discarded if it would exceed a total of `samples` samples.
 
-        It is also discarded on another kind of device, where the same seeds draw other masks.
+        It is also discarded on another kind of device, where the same seeds give other masks.
         """
         self.load_state_dict(state)
         if not same_device or (self.position and self.done + self.pass_rows > samples):
@@ -188,7 +187,7 @@ def check_tensor(name: str, value: Any, shape: tuple[int, ...], dtype: torch.dty
 
 
 def choose_batch(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
-    """Samples in a batch, and megabytes for their logits: what was asked for, or (0) what suits the device."""
+    """The samples in a batch, and the megabytes for their logits: as configured, or (0) by device."""
     usual = {"cuda": (1000, 1024)}.get(device.type, (100, 256))
     memory_mb = memory_mb or usual[1]
     return rows or max(1, min(usual[0], memory_mb * 2**20 // (4 * num_words))), memory_mb
@@ -197,10 +196,10 @@ def choose_batch(rows: int, memory_mb: int, num_words: int, device: torch.device
 def sample_mask_batch(
     model: SequenceModel, samples: range, seed: int, word_dropout: bool, position: int, steps: int
 ) -> ModelMasks:
-    """The masks of the given samples as rows of one batch; sample i is the same whatever batch it is in.
+    """The masks of the given samples as rows of one batch; sample i does not depend on the batch.
 
-    They hold for the whole text. A variant that draws at every step gets those of one window, `steps` from `position`,
-    so there they depend on where windows begin.
+    They are for the whole text. A variant that draws at every step gets those of one window, `steps` from `position`;
+    its masks depend on where windows begin.
     """
     window, drawn = (position, steps) if model.dropout.per_step else (0, None)
     device = model.output.weight.device
@@ -211,9 +210,9 @@ def sample_mask_batch(
 def log_probabilities(
     model: SequenceModel, columns: Tensor, steps: int, masks: ModelMasks | None = None
 ) -> Iterator[Tensor]:
-    """Read the columns (N, B) in windows of `steps`, state carried over; yields log p of the targets (W, B).
+    """Read the columns (N, B) in windows of `steps` with a carried state; yields log p of the targets (W, B).
 
-    Without masks the dropout approximation is used, whatever mode the model is in.
+    Without masks the dropout approximation is used, in train() and in eval().
     """
     masks = model.ones_masks() if masks is None else masks
     state = None
@@ -224,7 +223,7 @@ def log_probabilities(
 
 
 def target_log_probabilities(model: SequenceModel, features: Tensor, targets: Tensor) -> Tensor:
-    """log softmax(read W_y + b_y) at the targets: (W, B, H) and (W, B) -> (W, B), in float64."""
+    """log softmax(features W_y + b_y) at the targets: (W, B, H) and (W, B) -> (W, B), in float64."""
     return model.target_log_probabilities(features, targets).double()
 
 
@@ -237,7 +236,7 @@ def perplexity(model: SequenceModel, columns: Tensor, steps: int) -> float:
 
 @torch.no_grad()
 def validation(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, float]:
-    """Validation perplexity over all full windows: the true one, and as the authors' code computes it.
+    """Validation perplexity over all full windows: the exact one, and as the authors' code computes it.
 
     Their code sums the mean of each full window but divides by the number of windows BEFORE rounding it down (3687 / 35
     = 105.343 instead of 105 on PTB), so every validation perplexity they print is 1.4 to 1.6 % too low.
@@ -250,10 +249,10 @@ def validation(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, f
 
 
 def safe_exp(mean_nll: float) -> float:
-    """exp, but infinite instead of an error for a model that has gone astray."""
+    """exp, but infinity instead of an OverflowError for a diverged model."""
     return math.exp(mean_nll) if mean_nll < 700 else math.inf
 
 
 def window_steps(rows: int, num_words: int, memory_mb: int) -> int:
-    """How many steps' logits of `rows` rows fit into the memory given; at most 256."""
+    """The number of steps (at most 256) whose logits for `rows` rows fit into the given memory."""
     return max(1, min(256, memory_mb * 2**20 // (4 * rows * num_words)))

@@ -27,19 +27,19 @@ ALLOWED = {
 }
 SOURCES = {"cornell": ("path",), "synthetic_reviews": (), "reviews": ("path", "csv")}  # the options of each
 NAMES = {"cornell": "cornell", "synthetic": "synthetic_reviews", "csv": "reviews"}
-TRAIN_SAMPLE = 2655  # training segments whose error is measured: as many as the test set has at T = 200
-FIRST = 100  # the authors' train curve is that of the first 100 segments
-LATE = 0.9  # of all epochs: from here on a curve's end is averaged, so that it is measured with more samples
+TRAIN_SAMPLE = 2655  # number of training segments for the train error: that of the test set at T = 200
+FIRST = 100  # the authors' train curve shows the first 100 segments
+LATE = 0.9  # of all epochs: the final value is the mean from here on, measured with more samples
 LATE_SAMPLES = 50
-ROWS = 640  # sequences read as one batch: more is no faster on a CPU, and each needs about 0.5 MB at T = 200
+ROWS = 640  # sequences in one batch: more is not faster on a CPU, and each needs about 0.5 MB at T = 200
 KERAS_CHUNK = 500  # the authors predict in chunks of 500 segments, each with one word mask
 PRECISION = 0.1  # of the log-likelihood, as the authors' code prints it
-TEST, VALID, TRAIN, TRAIN_FIRST = range(4)  # numbers of the random streams; a new part gets a new number
+TEST, VALID, TRAIN, TRAIN_FIRST = range(4)  # numbers of the random streams; a new split needs a new number
 
 
 @dataclass
 class Split:
-    """Segments x (N, T) with ratings y (N,) in their own units; `number` keeps the random streams of parts apart."""
+    """Segments x (N, T) with ratings y (N,), not standardised; `number` selects the split's random stream."""
 
     x: Tensor
     y: Tensor
@@ -50,7 +50,7 @@ class Split:
         return float((predicted.double() - self.y.double()).square().mean().sqrt())
 
     def log_likelihood(self, samples: Tensor) -> float:
-        """Mean log of the averaged Gaussian density, precision 0.1 in units of the ratings: (S, N) -> a number."""
+        """Mean log of the averaged Gaussian density, with precision 0.1 in rating units: (S, N) -> a number."""
         squares = (samples.double() - self.y.double()).square()
         exponents = (-0.5 * PRECISION * squares).logsumexp(0) - math.log(len(samples))
         return float(exponents.mean()) + 0.5 * math.log(PRECISION / (2 * math.pi))
@@ -92,15 +92,15 @@ class SentimentTask:
         return Split(torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device), number)
 
     def _train_part(self, rows: Tensor | slice, number: int) -> Split:
-        """Some training segments with their ratings, whose targets are standardised elsewhere."""
+        """Some training segments with their ratings in rating units (training targets are standardised)."""
         return Split(self.x[rows], self._ratings(self.y[rows]), number)
 
     def model(self, config: schema.RunConfig) -> SentimentModel:
-        """One row of the embedding per word id, padding included: it is an ordinary word that is trained too."""
+        """One row of the embedding per word id, also for padding, which is an ordinary, trained word."""
         return build_model(config, self.vocabulary()).to(self.device)
 
     def vocabulary(self) -> dict[str, Any]:
-        """The words by falling frequency, and what turns standardised predictions into ratings."""
+        """The words by descending frequency, and the mean and standard deviation of the training ratings."""
         data = self.data
         return {"words": self.all_words, "num_words": data.num_words, "mean": data.mean, "std": data.std}
 
@@ -112,7 +112,7 @@ class SentimentTask:
     def loss(
         self, model: SentimentModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
     ) -> Step:
-        """Mean squared error of standardised ratings; new masks for every segment. The optimizer adds the penalty."""
+        """Mean squared error of standardised ratings, new masks for every segment. The optimizer adds the penalty."""
         size = self.options.batch_size
         rows = self._shuffled(epoch)[update * size : (update + 1) * size]
         words = self.x[rows].t()  # (T, B)
@@ -121,14 +121,14 @@ class SentimentTask:
         return Step(error, error.detach(), None)
 
     def _shuffled(self, epoch: int) -> Tensor:
-        """The epoch's order of the segments; drawn again, not remembered, after a stop."""
+        """The epoch's order of the segments; after a resume it is drawn again from its seed."""
         if self._order is None or self._order[0] != epoch:
             draws = rng.make_generator("cpu", rng.SHUFFLE, self.seed, epoch)
             self._order = epoch, torch.randperm(len(self.x), generator=draws).to(self.device)
         return self._order[1]
 
     def train_metrics(self, mean_loss: float) -> Metrics:
-        """Mean squared error, standardised, masks on.
+        """Mean squared error of standardised ratings, with dropout.
 
         Differs: the loss that the authors' code prints includes the weight-decay penalty, which dwarfs the error at the
         paper's 1e-3; without it the curves of figures 13 to 15 can be compared.
@@ -136,7 +136,7 @@ class SentimentTask:
         return {"train_loss": mean_loss}
 
     def epoch_metrics(self, model: SentimentModel, epoch: int) -> Metrics:
-        """Train and test error; MC when it is due. Where reviews are held out, they take the place of the test set.
+        """Train and test error, at some epochs also by MC. If reviews are held out, they replace the test set.
 
         Differs: the authors chose rates and weight decay on the test curve; a run that chooses sees no such curve.
         """
@@ -150,7 +150,7 @@ class SentimentTask:
         }
 
     def samples(self, epoch: int) -> int:
-        """How many MC samples measure an epoch: none where MC is not due, at least 50 in the last tenth of training."""
+        """The MC samples of an epoch: 0 if MC is not measured, at least 50 in the last tenth of training."""
         asked = self.options.mc_samples
         if not asked or not schema.mc_due(epoch, self.options.mc_every, self.epochs):
             return 0
@@ -158,11 +158,11 @@ class SentimentTask:
 
     @property
     def _scored(self) -> tuple[str, Split]:
-        """What curves and MC dropout are about: the held-out reviews where there are any, else the test set."""
+        """The split of curves and MC dropout: the held-out reviews if there are any, else the test set."""
         return ("test", self.test) if self.valid is None else ("valid", self.valid)
 
     def final_metrics(self, model: SentimentModel) -> Metrics:
-        """What the last epoch measures, and the test error also where reviews are held out (with fewer samples)."""
+        """The metrics of the last epoch; if reviews are held out, also the test error (with fewer samples)."""
         samples, epoch = self.samples(self.epochs), self.epochs
         name, part = self._scored
         found = {**self._train_errors(model, samples, epoch), **self._errors(model, name, part, samples, epoch)}
@@ -171,9 +171,10 @@ class SentimentTask:
         return found
 
     def _train_errors(self, model: SentimentModel, samples: int, epoch: int) -> Metrics:
-        """On a fixed random part of the training set, by the dropout approximation and by MC where the test error is.
+        """The error on a fixed random part of the training set, by the dropout approximation and by MC dropout.
 
-        By MC not where reviews are held out: it chooses nothing, and would add more than half to the time of a grid.
+        MC is measured at the epochs of the MC test error. With held-out reviews it is left out: it is not used for the
+        choice, and would add more than half to the time of a grid.
         Differs: the authors' train curves show the first 100 segments only (42 reviews); those are `train_rmse_100`.
         """
         found = {}
@@ -196,25 +197,25 @@ class SentimentTask:
         return found
 
     def _ratings(self, standardised: Tensor) -> Tensor:
-        """Back to the units of the ratings."""
+        """Convert standardised values to rating units."""
         return standardised * self.data.std + self.data.mean
 
     def reference_metrics(self) -> Metrics:
-        """The constant predictor, ridge regression on a bag of words, and the best possible error where it is known."""
+        """The constant predictor, ridge regression on a bag of words, and the best possible error if it is known."""
         found = {"constant_rmse": baselines.constant_rmse(self.data), "ridge_rmse": baselines.ridge(self.data).rmse}
         return found if self.data.best_rmse is None else {**found, "possible_rmse": self.data.best_rmse}
 
     def headline(self, row: Metrics) -> str:
-        """Train error and what it generalises to."""
+        """Train, validation and test errors."""
         name = "test" if self.valid is None else "valid"
         shown = {name: row[f"{name}_rmse"], "MC": row.get(f"{name}_rmse_mc")}
         errors = "  ".join(f"{key} {value:.4f}" for key, value in shown.items() if value is not None)
         return f"train loss {row['train_loss']:.4f}  rmse: train {row['train_rmse']:.4f}  {errors}"
 
     def sampler(self, model: SentimentModel, config: schema.RunConfig) -> "RatingSampler":
-        """MC dropout of the reported model, of the held-out reviews where there are any, else of the test set."""
+        """MC dropout of the reported model, on the held-out reviews if there are any, else on the test set."""
         name, part = self._scored
-        stream = (self.seed, 0, part.number)  # epoch 0: the draws of no epoch
+        stream = (self.seed, 0, part.number)  # 0 instead of an epoch: a separate stream
         sampler = MCPredictions(model, part.x, config.mc.samples, stream, config.mc.word_dropout)
         return RatingSampler(sampler, name, part, self._ratings)
 
@@ -249,8 +250,8 @@ def mc_predictions(
 class MCPredictions:
     """Samples of the standardised ratings of segments x (N, T), computed in chunks of samples x segments.
 
-    Every sample of every segment is a row of a batch with its own masks. The masks of a chunk come from a generator
-    seeded by (stream, first sample, first segment), so that they are the same after a stop.
+    Every sample of every segment is a row of a batch with separate masks. The masks of a chunk come from a generator
+    seeded by (stream, first sample, first segment), so that they are the same after a resume.
     """
 
     def __init__(
@@ -303,7 +304,7 @@ class RatingSampler:
         return self.words(sampler.done) + count * sampler.segments * sampler.x.shape[1]
 
     def advance(self, samples: int) -> int:
-        """One chunk. `samples` is the number that the sampler was made for: it shapes the chunks."""
+        """Compute one chunk. `samples` must be the number given to the constructor, which determines the chunks."""
         return self.sampler.advance()
 
     def metrics(self) -> Metrics:
@@ -329,7 +330,7 @@ class RatingSampler:
         }
 
     def resume(self, state: dict[str, Any], samples: int, same_device: bool) -> None:
-        """Continue, but start again where another number of samples or another device would draw other masks."""
+        """Continue; start again if another number of samples or another device would give other masks."""
         sampler = self.sampler
         if state["samples"] != samples or not same_device:
             return
@@ -357,12 +358,12 @@ def load(config: schema.RunConfig, device: torch.device) -> SentimentTask:
 
 
 def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> SentimentModel:
-    """The network for a vocabulary of so many word ids."""
+    """The network for a vocabulary of `num_words` word ids."""
     return sentiment_model.build(config, vocabulary["num_words"])
 
 
 def train_eval_indices(count: int) -> Tensor:
-    """Which training segments are measured: random, but the same in all runs."""
+    """The training segments of the train error: random, but the same in all runs."""
     return torch.from_numpy(np.sort(np.random.RandomState(0).permutation(count)[:TRAIN_SAMPLE]))
 
 
@@ -375,12 +376,12 @@ def read(options: schema.SentimentConfig) -> Reviews:
     if options.csv is None:
         raise UserError("task=reviews: no file; set task.path=file.csv, a CSV file with the columns text and rating")
     if options.path not in (None, options.csv):
-        raise UserError(f"task.path={options.path} and task.csv={options.csv}: two names of one option; give one file")
+        raise UserError(f"task.path={options.path} and task.csv={options.csv}: two names of the same option; give one")
     return csv_reviews.load(options.csv)
 
 
 def check(options: schema.SentimentConfig) -> None:
-    """Refuse values that nothing here understands."""
+    """Raise for invalid options."""
     for key, allowed in ALLOWED.items():
         if getattr(options, key) not in allowed:
             raise UserError(f"task.{key}={getattr(options, key)}: allowed are {', '.join(allowed)}")

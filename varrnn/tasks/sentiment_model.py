@@ -14,7 +14,7 @@ from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks, repeat_r
 
 
 class SentimentModel(SequenceModel):
-    """A `SequenceModel` that reads the last step only, and can mask as the authors' Keras fork did.
+    """A `SequenceModel` with an output at the last step only, optionally with the masks of the authors' Keras fork.
 
     ``shared_words``: one word mask for all sequences of a minibatch instead of one per sequence.
     ``retain``: masks of 0 and 1, and the factor 1 - p in the dropout approximation, instead of inverted scaling.
@@ -53,7 +53,7 @@ class SentimentModel(SequenceModel):
         return self._scale(masks)
 
     def sample_masks(self, words: Tensor, generator: torch.Generator | None = None) -> ModelMasks:
-        """One draw for each column of words (T, B)."""
+        """Draw masks for each column of words (T, B)."""
         return self._scale(super().sample_masks(words, generator))
 
     def sample_mc_masks(self, words: Tensor, samples: int, generator: torch.Generator | None = None) -> ModelMasks:
@@ -68,22 +68,22 @@ class SentimentModel(SequenceModel):
         return self._scale(masks)
 
     def sample_word_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Word types of each sequence (section 4.2), or of the whole minibatch."""
+        """Drop word types of each sequence (section 4.2), or of the whole minibatch."""
         if self.shared_words:
             return self._shared_word_mask(words, 1, generator)
         return super().sample_word_mask(words, generator)
 
     def _shared_word_mask(self, words: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
-        """One draw per word type and pass, looked up: (T, samples * n, 1)."""
+        """One factor per word type and pass, expanded to (T, samples * n, 1)."""
         types = self.embedding.sample_type_mask(samples, generator)  # (samples, V)
         return types[:, words].transpose(0, 1).reshape(len(words), -1, 1)
 
     def ones_masks(self) -> ModelMasks:
-        """The dropout approximation: every mask at its mean."""
+        """The masks of the dropout approximation: every mask at its mean."""
         return self._scale(super().ones_masks())
 
     def _scale(self, masks: ModelMasks) -> ModelMasks:
-        """Inverted masks times 1 - p are masks of 0 and 1, and the mask of ones becomes 1 - p: one rule for both."""
+        """Multiply by 1 - p: inverted masks become masks of 0 and 1, and the mask of ones becomes 1 - p."""
         if not self.retain:
             return masks
         p = self.dropout
@@ -110,7 +110,7 @@ def build(config: schema.RunConfig, num_words: int) -> SentimentModel:
 
 
 def _layer_options(config: schema.RunConfig, task: schema.SentimentConfig) -> dict[str, Any]:
-    """What the three kinds of layers take beside their sizes.
+    """The options of the three kinds of layers.
 
     The GRU resets h BEFORE the product, as Cho et al. and the authors' Keras fork do; torch resets after it.
     """
@@ -128,8 +128,8 @@ def _layer_options(config: schema.RunConfig, task: schema.SentimentConfig) -> di
 def initialise(model: SentimentModel, bound: float, gain: float, seed: int) -> None:
     """The Keras defaults: embeddings U(-bound, bound), Glorot for W and the output, orthogonal U, zero biases.
 
-    A forget bias of 1 (LSTM). torch's layers hold two biases where the paper's equation has one; the second stays zero
-    without a gradient, so that neither the count of parameters nor the penalty sees it.
+    The LSTM has a forget bias of 1. torch's layers have two biases, the paper's equation one; the second stays zero
+    without a gradient, so that it is excluded from the number of parameters and from the penalty.
     """
     draws = torch.Generator().manual_seed(seed)  # on the CPU, so that every device starts from the same numbers
     with torch.no_grad():
@@ -141,7 +141,7 @@ def initialise(model: SentimentModel, bound: float, gain: float, seed: int) -> N
 
 
 def _initialise_layers(layers: VariationalRNNBase, gain: float, draws: torch.Generator) -> None:
-    """Each gate's matrix on its own."""
+    """Initialise each gate's matrix separately."""
     size = layers.hidden_size
     for name, parameter in layers.named_parameters():
         gates = parameter.split(size)

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
     """A finished run, or exported weights, as one object: model, vocabulary, config and metrics."""
-    from varrnn.training import trained  # here: importing a sibling module must not load the tasks
+    from varrnn.training import trained  # imported here, since it loads the tasks
 
     return trained.open_run(folder, overrides)

@@ -1,13 +1,13 @@
-"""Let glibc keep large buffers instead of handing them back to the system after every step.
+"""Make glibc keep large buffers instead of returning them to the system after every step.
 
-Fetching fresh zeroed pages costs a training step up to a third of its time on a CPU. For programs only (run.py and the
-scripts that compute call it): an import must not change its user's process.
+Getting new zeroed pages costs a training step up to a third of its time on a CPU. Only programs call this (run.py and
+the scripts that compute): importing the library must not change the process.
 """
 
 import ctypes
 import platform
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
 
 
 def retain_heap() -> bool:
@@ -15,6 +15,6 @@ def retain_heap() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    # old versions of glibc refuse more than 32 MiB
+    # old versions of glibc reject more than 32 MiB
     kept = any(mallopt(M_MMAP_THRESHOLD, 1 << bits) == 1 for bits in (30, 25))
     return bool(mallopt(M_TRIM_THRESHOLD, 2**31 - 1)) and kept

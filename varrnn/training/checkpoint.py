@@ -1,4 +1,4 @@
-"""A run's folder: written atomically, locked against a second start, refused when the config has changed."""
+"""A run's folder: atomic writes, a lock against a second process, and a check that the config has not changed."""
 
 import errno
 import fcntl
@@ -18,19 +18,19 @@ from varrnn.config.schema import OTHER_FOLDER
 from varrnn.errors import UserError
 from varrnn.training.device import is_device_error
 
-FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # a full disk in torch's own words
+FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # torch's messages for a full disk
 LOCK_ATTEMPTS, LOCK_SECONDS = 5, 0.1
-AGAIN = "remove checkpoint.pt, best.pt and summary.json, those that are there, to train this run again"
+AGAIN = "remove checkpoint.pt, best.pt and summary.json (if they exist) to train this run again"
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replace a text file in one step."""
+    """Write a text file atomically."""
     with fileio.replacing(file, OTHER_FOLDER) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def save(state: dict[str, Any], file: Path) -> None:
-    """Replace a checkpoint in one step, so that a kill at any moment leaves the old or the new one."""
+    """Write a checkpoint atomically: if the process is killed, the old or the new file remains."""
     with fileio.replacing(file, OTHER_FOLDER) as temporary:
         try:
             torch.save(state, temporary)
@@ -42,7 +42,7 @@ def save(state: dict[str, Any], file: Path) -> None:
 
 
 def load(file: Path) -> dict[str, Any]:
-    """Read a checkpoint, into the CPU's memory: a GPU may have none left. Nothing in it is ever executed."""
+    """Read a checkpoint into CPU memory, since a GPU may be full; weights_only=True, so no code is executed."""
     if not file.is_file():
         raise UserError(f"{file}: is missing; {AGAIN}")
     try:
@@ -54,14 +54,14 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def load_weights(model: torch.nn.Module, saved: dict[str, Any], file: Path) -> None:
-    """Put a checkpoint's parameters into the model."""
+    """Load a checkpoint's parameters into the model."""
     with checkpoint_errors(file):
         model.load_state_dict(saved["model"])
 
 
 @contextmanager
 def checkpoint_errors(file: Path) -> Iterator[None]:
-    """A file that can be loaded may still hold something else."""
+    """Turn errors from the content of a loaded file into a UserError: it may not be a checkpoint of this run."""
     try:
         yield
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -77,7 +77,7 @@ def corrupt_error(file: Path, error: Exception) -> UserError:
 
 @contextmanager
 def lock_run_dir(folder: Path) -> Iterator[None]:
-    """Keep two starts on one folder apart. The lock is the kernel's: it frees itself when the process dies."""
+    """Lock the folder against a second process. The operating system frees the lock when the process dies."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("w")
@@ -97,7 +97,7 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
 
 
 def require_same_config(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
-    """A folder belongs to one config: show what differs instead of mixing two runs."""
+    """Raise if the folder's run has another config, and list the differences."""
     lines = [
         f"  {key}: {saved.get(key)} there, {asked.get(key)} asked for"
         for key in sorted(saved.keys() | asked.keys())
@@ -110,8 +110,8 @@ def require_same_config(folder: Path, saved: dict[str, Any], asked: dict[str, An
 def check_identity(file: Path, saved: Any, asked: dict[str, Any]) -> None:
     """Reject a checkpoint of another seed or config that was copied into this folder.
 
-    Only keys that both know are compared: an option that is newer than the file did not exist when it was written.
-    Files of early versions have no identity and are accepted.
+    Only keys that both have are compared, since an option may be newer than the file. Files of early versions have no
+    identity and are accepted.
     """
     with checkpoint_errors(file):
         found = dict(saved.get("identity", {}))
@@ -121,13 +121,11 @@ def check_identity(file: Path, saved: Any, asked: dict[str, Any]) -> None:
             if found[key] != asked[key]
         ]
     if lines:
-        raise UserError(
-            "\n".join([f"{file}: belongs to another run:", *lines, "put this run's own file back, or", AGAIN])
-        )
+        raise UserError("\n".join([f"{file}: belongs to another run:", *lines, "restore this run's file, or", AGAIN]))
 
 
 def fingerprint(model: torch.nn.Module) -> str:
-    """A hash of all parameters: which trained model a saved evaluation belongs to."""
+    """A hash of all parameters, which identifies the model of a saved evaluation."""
     digest = hashlib.sha256()
     for tensor in model.state_dict().values():
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Where a run computes, and what to do when it does not fit there."""
+"""The device of a run, its precision, and messages for insufficient memory."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from varrnn.errors import UserError
 
 
 def choose_device(config: RunConfig) -> torch.device:
-    """As the config says, with its number of CPU threads; `auto` takes the GPU where there is one."""
+    """The config's device, with its number of CPU threads set; `auto` takes a GPU if there is one."""
     if config.threads:
         torch.set_num_threads(config.threads)
     device = parse_device(config.device)
@@ -22,9 +22,9 @@ PRECISIONS = ("highest", "high")
 
 
 def set_precision(name: str, device: torch.device) -> None:
-    """The precision of float32 products on a GPU, for cuBLAS and cuDNN alike: torch's defaults differ between the two.
+    """Set the precision of float32 products on a GPU, for both cuBLAS and cuDNN (torch's defaults differ).
 
-    A CPU computes in float32 whatever is asked for.
+    A CPU always computes in float32.
     """
     if name not in PRECISIONS:
         raise UserError(f"precision={name}: allowed are {', '.join(PRECISIONS)}")
@@ -33,7 +33,7 @@ def set_precision(name: str, device: torch.device) -> None:
 
 
 def precision(device: torch.device) -> str | None:
-    """What ``set_precision`` has set; None on a CPU, and "mixed" where only one of the two libraries takes TF32."""
+    """The precision from ``set_precision``; None on a CPU, "mixed" if only one of the two libraries uses TF32."""
     if device.type != "cuda":
         return None
     chosen = {torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32}
@@ -41,7 +41,7 @@ def precision(device: torch.device) -> str | None:
 
 
 def parse_device(name: str) -> torch.device:
-    """The device; refused where torch does not have it."""
+    """The device of that name; raises if torch does not have it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -50,7 +50,7 @@ def parse_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
     if (device.index or 0) >= gpus and device.type == "cuda":
-        raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, counted from cuda:0")
+        raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, starting at cuda:0")
     if device.type == "cuda" and not supports_capability(
         torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()
     ):
@@ -62,9 +62,9 @@ def parse_device(name: str) -> torch.device:
 
 
 def supports_capability(gpu: tuple[int, int], builds: list[str]) -> bool:
-    """Is a GPU of this compute capability served by "sm_80" (its own major version) or "compute_90" (this or older)?
+    """Whether a build for "sm_80" (same major version) or "compute_90" (this or older) runs on this GPU.
 
-    Builds of other kinds (AMD's "gfx90a") are not judged.
+    Builds of other kinds (AMD's "gfx90a") are not checked.
     """
     known = [found for build in builds if (found := re.fullmatch(r"(sm|compute)_(\d+)\w*", build))]
     for kind, number in (found.groups() for found in known):
@@ -75,28 +75,27 @@ def supports_capability(gpu: tuple[int, int], builds: list[str]) -> bool:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """A GPU's allocator says so in an exception of its own; a CPU's, a full GPU's driver and its libraries in words."""
+    """Whether memory ran out: torch's GPU allocator has an exception for it, other allocators only a message."""
     words = ("allocate memory", "out of memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
 def is_device_error(error: Exception) -> bool:
-    """Whether the device has failed, rather than what it was given."""
+    """Whether the error is one of the device, not of its inputs."""
     return out_of_memory(error) or isinstance(error, getattr(torch, "AcceleratorError", ()))
 
 
 def memory_gb(device: torch.device) -> float:
-    """All the memory of the device, in GB."""
+    """The total memory of the device, in GB."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory / 1e9
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 
 
 def check_memory(config: RunConfig, device: torch.device) -> None:
-    """Reject a network that cannot fit before it is built, which would take minutes and then fail.
+    """Reject a network that cannot fit into memory before it is built, which can take minutes.
 
-    Counted is only what every run needs: weights and gradients of the recurrent layers, and the gates that the
-    backward pass reads.
+    The estimate is a lower bound: weights and gradients of the recurrent layers, and the gates for the backward pass.
     """
     size, gates = config.size, {"lstm": 4, "gru": 3}.get(config.cell, 1)
     weights = 2 * gates * (size.units + 1) * size.units  # of one layer
@@ -111,10 +110,10 @@ def check_memory(config: RunConfig, device: torch.device) -> None:
 
 
 def oom_hint(config: RunConfig) -> str:
-    """What to lower."""
+    """The message for insufficient memory, with the options to lower."""
     size, task = config.size, config.task
-    sampling = " (MC dropout: mc.rows=20 and mc.memory_mb=64 take little)" if task.kind == LANGUAGE_MODEL else ""
+    sampling = " (for MC dropout set mc.rows=20 mc.memory_mb=64)" if task.kind == LANGUAGE_MODEL else ""
     return (
         f"not enough memory for size.units={size.units}, task.batch_size={task.batch_size} and task.steps={task.steps}"
-        f"{sampling}; lower one of them, what is done is kept"
+        f"{sampling}; lower one of them (finished work is kept)"
     )

@@ -1,4 +1,4 @@
-"""Model averaging (section 5.1): the PROBABILITIES of every next word, averaged over models and their mask samples."""
+"""Model averaging (section 5.1): average the PROBABILITIES of every next word over models and their mask samples."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -37,13 +37,13 @@ class Member:
 
 @dataclass
 class Average:
-    """A running mean of probabilities, one number per predicted word, however many models are added."""
+    """A running mean of probabilities; memory is one number per predicted word for any number of models."""
 
     log_sum: Tensor | None = None  # (N - 1,), float64
     members: int = 0
 
     def add(self, log_p: Tensor) -> float:
-        """One more model with equal weight; returns the perplexity of the average so far."""
+        """Add a model with equal weight; returns the perplexity of the average so far."""
         self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
         self.members += 1
         return safe_exp(math.log(self.members) - float(self.log_sum.mean()))
@@ -54,16 +54,16 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     config = compose.load_config(folder, overrides)
     summary = run_summary.finished(folder)
     if config.task.kind != LANGUAGE_MODEL:
-        raise UserError(f"{folder}: task={config.task.name} is no language model; only those are averaged")
+        raise UserError(f"{folder}: task={config.task.name} is not a language model; give language models only")
     if mc and config.model.drops and not config.mc.samples:
-        raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); say how many samples: mc.samples=1000")
+        raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); set the number, e.g. mc.samples=1000")
     return Member(folder, config, summary, mc and config.model.drops)
 
 
 def average(members: Sequence[Member]) -> dict[str, Any]:
-    """The record of an ensemble. One model is in memory at a time."""
+    """Compute the record of an ensemble, with one model in memory at a time."""
     check(members)
-    provenance.code_version()  # asked now: see provenance.commit
+    provenance.code_version()  # read and cache it before the code can change
     first = members[0].config
     device = choose_device(first)
     task = base.build(first, device)
@@ -72,7 +72,7 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
         raise UserError(f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256)")
     total, curve, alone, samples = Average(), [], [], []
     commits = [commit for one in members for commit in one.summary["commits"]]
-    how = "stopped; samples that are done are kept, the same command resumes"
+    how = "stopped; finished samples are kept, the same command resumes"
     with (
         Interrupts() as interrupts,
         RunMonitor(interrupts, first.progress, first.train.checkpoint_minutes, how) as monitor,
@@ -96,18 +96,18 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
 
 
 def check(members: Sequence[Member]) -> None:
-    """Averaging needs at least one model, each once, and one text with one vocabulary."""
+    """Check that there is at least one model, none twice, and that all have the same text and vocabulary."""
     if not members:
         raise UserError("no runs given: python scripts/ensemble.py RUN_DIR RUN_DIR ...")
     folders = [one.folder.resolve() for one in members]
     for one, folder in zip(members, folders):
         if folders.count(folder) > 1:
-            raise UserError(f"{one.folder}: given twice; a model counts once")
+            raise UserError(f"{one.folder}: given twice; give each model once")
     for one in members:
         if one.summary["data"] != members[0].summary["data"]:
             raise UserError(
                 f"{one.folder} was trained on other data ({one.summary['data']['name']}) than {members[0].folder} "
-                f"({members[0].summary['data']['name']}); only models of one text can be averaged"
+                f"({members[0].summary['data']['name']}); only models of the same text can be averaged"
             )
 
 
@@ -115,13 +115,13 @@ def check(members: Sequence[Member]) -> None:
 def test_log_probabilities(
     one: Member, task: LanguageModelTask, device: torch.device, monitor: RunMonitor
 ) -> tuple[Tensor, int, list[str]]:
-    """log p of every word of the test text under one model (N - 1,), its samples (0: none), and their code."""
+    """log p of every word of the test text under one model (N - 1,), its MC samples (0: none), and their commits."""
     model = task.model(one.config)
     evaluation.load_reported_weights(model, one.config, one.folder)
     model.eval()
     if not one.mc:
         return torch.cat([log_p.squeeze(1) for log_p in read(model, task)]), 0, []
-    with checkpoint.lock_run_dir(one.folder):  # what the run's own MC evaluation has sampled counts
+    with checkpoint.lock_run_dir(one.folder):  # uses the samples of the run's MC evaluation
         sampler, commits, _ = mc_evaluation.evaluate(task, model, one.config, one.folder, monitor)
     return sampler.log_sums.logsumexp(0) - math.log(sampler.done), sampler.done, commits
 
@@ -134,7 +134,7 @@ def read(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
 def record(
     members: Sequence[Member], task: LanguageModelTask, device: torch.device, commits: Sequence[str]
 ) -> dict[str, Any]:
-    """Which models, on what, with which code: that of their training, of their samples and of this average."""
+    """The models, their data, and the commits of their training, of their samples and of this average."""
     chosen = [compose.choices(one.config) for one in members]
     return {
         "schema": SCHEMA,
@@ -155,9 +155,9 @@ def record(
 
 
 def file_name(record: dict[str, Any]) -> str:
-    """`ptb_large_naive_lstm_paper_10`, then `mc` where every member was sampled or `part_mc` where some were.
+    """`ptb_large_naive_lstm_paper_10`, then `mc` if every member was sampled or `part_mc` if some were.
 
-    What all members have beyond their defaults follows, and their seeds: so ensembles of other models are other files.
+    The changed options that all members share and their seeds follow, so that other ensembles have other names.
     """
     sampled = ["mc"] if record["mc"] else ["part_mc"] if any(record["member_mc"]) else []
     words = ["word_dropout"] if record["mc_word_dropout"] else []

@@ -1,4 +1,4 @@
-"""The numbers of a trained model by the dropout approximation, and the parameters behind the reported ones."""
+"""Final metrics of a trained model by the dropout approximation, and loading of the reported parameters."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from varrnn.training.trainer import BEST, CHECKPOINT, Progress
 
 
 def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: Path, progress: Progress) -> Metrics:
-    """Everything for the last epoch and for the best one; the plain names are those of the reported epoch."""
+    """The final metrics of the last and the best epoch; names without a suffix are those of the reported epoch."""
     model.eval()
     last = task.final_metrics(model)
     best = last
@@ -36,20 +36,20 @@ def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: P
 
 
 def load_parameters(model: SequenceModel, config: RunConfig, file: Path, epoch: int | None) -> None:
-    """Put the parameters in checkpoint.pt or best.pt into the model; rejected if of another run or another epoch."""
+    """Load checkpoint.pt or best.pt into the model; raises if it is of another run or epoch."""
     saved = checkpoint.load(file)
     checkpoint.check_identity(file, saved, compose.folder_identity(config))
     with checkpoint.checkpoint_errors(file):
         found = saved["epoch"] if file.name == BEST else saved["progress"]["epoch"] - 1
     if epoch is not None and found != epoch:
         raise UserError(
-            f"{file}: holds epoch {found}, the numbers of this run are of epoch {epoch}; {checkpoint.AGAIN}"
+            f"{file}: contains epoch {found}, but this run's metrics are of epoch {epoch}; {checkpoint.AGAIN}"
         )
     checkpoint.load_weights(model, saved, file)
 
 
 def load_reported_weights(model: SequenceModel, config: RunConfig, folder: Path) -> None:
-    """The parameters behind the reported numbers of a finished run."""
+    """Load the parameters of the reported metrics of a finished run."""
     summary = run_summary.finished(folder)
     if config.train.early_stopping:
         load_parameters(model, config, folder / BEST, summary["metrics"].get("best_epoch"))

@@ -1,4 +1,4 @@
-"""A finished run as files to give away: weights in half precision, config, vocabulary, metrics and a model card."""
+"""Export a finished run for sharing: weights in half precision, config, vocabulary, metrics and a model card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from varrnn.training.weights import CARD, METRICS, WEIGHTS, save_weights, write_
 
 CORPORA = {
     "ptb": "the Penn Treebank as prepared by Mikolov (929,589 training words of the Wall Street Journal, 10,000 types)",
-    "pydoc": "the Python reference's own text, which every CPython carries",
+    "pydoc": "the help texts of Python's language reference, which come with CPython",
     "cornell": 'the Cornell film reviews ("scale data" v1.0)',
 }
 SHOWN = ("valid_ppl", "test_ppl", "test_ppl_mc", "test_rmse", "test_rmse_mc")
@@ -41,7 +41,7 @@ def export_run(folder: Path, out: Path) -> int:
 
 
 def portable(config: RunConfig) -> RunConfig:
-    """Without the places of one machine."""
+    """The config without paths of this machine."""
     task = replace(config.task, path=None)
     for option in compose.OWN_FILES:
         name = option.removeprefix("task.")
@@ -52,7 +52,7 @@ def portable(config: RunConfig) -> RunConfig:
 
 
 def model_card(run: TrainedRun, summary: dict[str, Any], size: int, name: str) -> str:
-    """What the weights are, what they were trained on, how good they are, how to use them: ten lines."""
+    """A model card of ten lines: the model, its training data, its results, and how to use it."""
     config, metrics = run.config, summary["metrics"]
     rates = ", ".join(f"{key} {value}" for key, value in summary["config"]["model"].items()
                       if key.startswith("p_") and value)  # fmt: skip

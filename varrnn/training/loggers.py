@@ -1,7 +1,7 @@
-"""Live curves: TensorBoard or Weights & Biases beside log.csv, which is always written.
+"""Live curves in TensorBoard or Weights & Biases, in addition to log.csv, which is always written.
 
-A logger works in a thread of its own, with numbers that were read from the device anyway: training waits for nothing.
-Whatever fails there (no package, no network, a full disk) is told in one line, and the run continues.
+A logger works in a separate thread and uses numbers that training has already read from the device: training does not
+wait for it. If it fails (no package, no network, a full disk), it prints one line and the run continues.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from typing import Any
 from varrnn import fileio
 from varrnn.config.schema import RunConfig, flatten
 
-CLOSE_SECONDS = 20.0  # how long the end of a run waits for the last points
-PRIVATE = ("runs_root", "run_dir", "logger.")  # where and how a run is carried out: no hyper-parameters
+CLOSE_SECONDS = 20.0  # maximum wait for the last points at the end of a run
+PRIVATE = ("runs_root", "run_dir", "logger.")  # not hyper-parameters
 Scalars = Mapping[str, float | None]
 
 
 class Logger:
-    """Writes nothing: `logger=csv`, since log.csv is written by the training loop itself."""
+    """The logger of `logger=csv`: it writes nothing, since the training loop writes log.csv."""
 
     def resume(self, step: int) -> None:
-        """Training begins, or continues, after update `step`; later points of an earlier start are replaced."""
+        """Start or resume training after update `step`; later points of an earlier start are replaced."""
 
     def log(self, step: int, values: Scalars) -> None:
-        """Numbers of training, after `step` updates."""
+        """Log training metrics after `step` updates."""
 
     def resume_mc(self, samples: int) -> None:
-        """MC dropout begins, or continues, after `samples` samples."""
+        """Start or resume MC dropout after `samples` samples."""
 
     def log_mc(self, samples: int, values: Scalars) -> None:
-        """Numbers of MC dropout, after `samples` samples."""
+        """Log metrics of MC dropout after `samples` samples."""
 
     def finish(self, metrics: Scalars) -> None:
-        """The final numbers, beside the config as hyper-parameters."""
+        """Log the final metrics, with the config as hyper-parameters."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining points and close."""
 
 
 class BackgroundLogger(Logger):
-    """Hands every call to a backend in another thread; the first error ends the logger and nothing else."""
+    """Passes every call to a backend in another thread; the first error stops the logger, not the run."""
 
     def __init__(self, name: str, make_backend: Callable[[], Logger], say: Callable[[str], None]) -> None:
         self.name, self.make_backend, self.say = name, make_backend, say
@@ -69,7 +69,7 @@ class BackgroundLogger(Logger):
                 method, arguments = call
                 getattr(backend, method)(*arguments)
             backend.close()
-        except Exception as error:  # a backend may raise anything, and none of it may end a run
+        except Exception as error:  # a backend may raise any error, and none may end the run
             self.failed = True
             reason = describe(error, self.name)
             self.say(f"warning: logger={self.name}: {reason}; the run continues, its curves are in log.csv")
@@ -95,17 +95,17 @@ class BackgroundLogger(Logger):
         self.calls.put(None)
         self.thread.join(CLOSE_SECONDS)
         if self.thread.is_alive():
-            self.say(f"warning: logger={self.name}: its last points are not written after {CLOSE_SECONDS:.0f} seconds")
+            self.say(f"warning: logger={self.name}: the last points were not written in {CLOSE_SECONDS:.0f} seconds")
         self.thread = None
 
 
 def finite(values: Scalars) -> dict[str, float]:
-    """The numbers that a curve can show."""
+    """The entries that are finite numbers."""
     return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def describe(error: Exception, extra: str) -> str:
-    """The reason in one line."""
+    """The reason for an error, in one line."""
     if isinstance(error, ImportError):
         return f"the package {error.name or error} is not installed (pip install 'varrnn[{extra}]')"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
@@ -113,7 +113,7 @@ def describe(error: Exception, extra: str) -> str:
 
 
 def hyper_parameters(config: RunConfig) -> dict[str, Any]:
-    """Every option by its dotted name, but for where the run is carried out."""
+    """Every option by its dotted name, without paths and logging."""
     return {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(PRIVATE)}
 
 
@@ -121,7 +121,7 @@ class TensorBoard(Logger):
     """Event files in the run's folder: `tensorboard --logdir runs` shows all runs below it together.
 
     Points that an earlier start wrote after its last checkpoint are purged. MC dropout counts samples instead of
-    updates, so it has a folder of its own.
+    updates, so it has a separate folder.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -153,7 +153,7 @@ class TensorBoard(Logger):
         """The table of TensorBoard's HPARAMS tab, one row per run."""
         from torch.utils.tensorboard.summary import hparams
 
-        if self.writer is None:  # a finished run of which only MC dropout was asked for
+        if self.writer is None:  # a finished run that only evaluates MC dropout
             self.writer = self.make_writer(str(self.folder), flush_secs=10)
         chosen = {
             key: value for key, value in self.hyper_parameters.items() if isinstance(value, bool | int | float | str)
@@ -171,9 +171,9 @@ class TensorBoard(Logger):
 
 
 class Wandb(Logger):
-    """One run of Weights & Biases per run folder: its id is kept there, so that a later start continues it.
+    """One run of Weights & Biases per run folder: its id is stored there, so that a later start continues it.
 
-    Steps that it has seen are dropped by wandb itself, so that no point is doubled.
+    wandb drops steps that it already has, so that no point is duplicated.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -184,7 +184,7 @@ class Wandb(Logger):
             project=config.logger.project,
             id=run_id(folder / "wandb_id.txt"),
             name=f"{config.task.name} {config.size.name} {config.model.name} {config.cell} seed {config.seed}",
-            group=f"{config.task.name} {config.size.name}",  # the runs of a sweep stand together
+            group=f"{config.task.name} {config.size.name}",  # groups the runs of a sweep
             dir=str(folder),
             config=hyper_parameters(config),
             resume="allow",
@@ -213,7 +213,7 @@ class Wandb(Logger):
 
 
 def run_id(file: Path) -> str:
-    """Made once per run folder."""
+    """The id of the run, created once per run folder."""
     if not file.is_file() or not file.read_text(encoding="utf-8").strip():
         fileio.write_text(file, f"{uuid.uuid4().hex[:16]}\n")
     return file.read_text(encoding="utf-8").strip()

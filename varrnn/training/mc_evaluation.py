@@ -1,4 +1,4 @@
-"""MC dropout of a trained model: samples are drawn in small steps, saved on the way, and continued by a later start."""
+"""MC dropout of a trained model: samples are drawn in small steps and saved, and a later start continues them."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from varrnn.training.progress import RunMonitor
 
 
 class MCEvaluation(NamedTuple):
-    """A finished evaluation: its samples, the commits that drew them, and how long that took over all starts."""
+    """A finished evaluation: its samples, the commits that drew them, and the total time over all starts."""
 
     sampler: Any
     commits: list[str]
@@ -21,12 +21,12 @@ class MCEvaluation(NamedTuple):
 
 
 def samples_file(config: RunConfig) -> str:
-    """The ablation with word dropout has its own file: asking for it keeps the samples without."""
+    """The file of saved samples; the ablation with word dropout has a separate one, so that both are kept."""
     return "mc_word_dropout.pt" if config.mc.word_dropout else "mc.pt"
 
 
 def evaluate(task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor) -> MCEvaluation:
-    """Draw samples until there are as many as asked for; what an earlier start saved in `folder` counts."""
+    """Draw samples up to the configured number, including those that an earlier start saved in `folder`."""
     samples, started = config.mc.samples, monitor.seconds()
     sampler, file = task.sampler(model, config), folder / samples_file(config)
     device = next(model.parameters()).device
@@ -55,7 +55,7 @@ def evaluate(task: Task, model: SequenceModel, config: RunConfig, folder: Path, 
 def resume(
     sampler: Sampler, file: Path, described: dict[str, Any], samples: int, device: torch.device
 ) -> tuple[list[str], float]:
-    """Continue from the file where it belongs to these weights and data; returns its commits and seconds."""
+    """Continue from the file if it belongs to these weights and data; returns its commits and seconds."""
     if not file.is_file():
         return [], 0.0
     saved = checkpoint.load(file)
@@ -72,7 +72,7 @@ def resume(
 
 
 def report(sampler: Sampler, monitor: RunMonitor) -> None:
-    """The numbers so far, behind the progress bar and as live curves."""
+    """Show the metrics so far in the progress bar and log them."""
     metrics = {name: value for name, value in sampler.metrics().items() if name != "mc_samples"}
     shown = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
     monitor.set_status(f"{sampler.done} samples: {shown}")

@@ -1,4 +1,4 @@
-"""How the parameters move: the authors' SGD, Adam, and the learning-rate schedule."""
+"""The optimizers (the authors' SGD, Adam) and the learning rate schedule."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from varrnn.layers import VariationalRNNBase
 
 
 def learning_rate(optim: schema.OptimConfig, epoch: int) -> float:
-    """The rate of an epoch (from 1): divided by `decay` at the end of every epoch k > max_epoch, strictly."""
+    """The learning rate of an epoch (from 1): divided by `decay` at the end of every epoch k > max_epoch."""
     if optim.schedule == "constant":
         return optim.lr
     return optim.lr * optim.decay ** -max(0, epoch - (optim.max_epoch + 1))
@@ -21,8 +21,8 @@ FUSED_DEVICES = ("cuda",)
 
 
 def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Tensor) -> None:
-    """parameter -= scale * gradient, with a scale that is still on its device: in one pass where torch can."""
-    fused = getattr(torch, "_fused_sgd_", None)  # private
+    """parameter -= scale * gradient, with the scale on the device; in one pass if torch has a fused kernel."""
+    fused = getattr(torch, "_fused_sgd_", None)  # a private function, which may be missing
     if fused is not None and scale.device.type in FUSED_DEVICES:
         off = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0}
         fused(parameters, gradients, [], lr=scale, **off, nesterov=False, maximize=False, is_first_step=False)
@@ -32,10 +32,10 @@ def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Te
 
 
 class SGD:
-    """Plain SGD with one global norm over all parameters, and weight decay on its own after the step.
+    """Plain SGD, clipped by the global norm over all parameters, with separate weight decay after the step.
 
-    Differs: weight decay multiplies every parameter by (1 - weight_decay) after the clipped step, whatever the learning
-    rate is: the rule of the authors' code. The paper only says that weight decay was tuned; torch's own rule differs.
+    Differs: weight decay multiplies every parameter by (1 - weight_decay) after the clipped step, independently of the
+    learning rate, as in the authors' code. The paper only says that weight decay was tuned; torch's rule differs.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], clip: float, weight_decay: float) -> None:
@@ -44,7 +44,7 @@ class SGD:
 
     @torch.no_grad()
     def step(self, lr: float) -> Tensor:
-        """Move, forget the gradients, and return the gradient's norm before clipping, still on its device."""
+        """Do a step, clear the gradients, and return the gradient norm before clipping, as a tensor on its device."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         scale = norm.new_full((), lr)
@@ -53,7 +53,7 @@ class SGD:
         moved = [p for p in self.parameters if p.grad is not None]
         if scale.device.type == "cpu":
             torch._foreach_sub_(moved, gradients, alpha=float(scale))
-        else:  # a number would have to come from the device first
+        else:  # without reading a number from the device
             subtract_scaled(moved, gradients, scale)
         if self.weight_decay:
             torch._foreach_mul_(self.parameters, 1.0 - self.weight_decay)
@@ -62,7 +62,7 @@ class SGD:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain SGD remembers nothing."""
+        """Plain SGD has no state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -80,8 +80,8 @@ class Penalty(NamedTuple):
 class Adam:
     """Adam (Kingma and Ba, 2015) on the loss plus weight_decay * sum w^2: L2 inside the loss, not AdamW.
 
-    Every row of the embedding moves at every step, also of words that the batch does not hold: penalty and momentum
-    are dense, as in the authors' code.
+    Every row of the embedding changes at every step, also for words that are not in the batch: penalty and momentum are
+    dense, as in the authors' code.
     Differs: epsilon is added after the bias correction, as published; in the authors' Keras before it.
     """
 
@@ -98,7 +98,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, lr: float) -> Tensor:
-        """Move, forget the gradients, and return the norm of the loss's gradient, penalty excluded."""
+        """Do a step, clear the gradients, and return the norm of the loss's gradient without the penalty."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if self.clip:
@@ -126,10 +126,10 @@ class Adam:
 
 
 def one_gate(model: nn.Module, weight_decay: float) -> list[Penalty]:
-    """The fault of the authors' Keras fork: of the recurrent layers only the last gate is penalised, once per gate.
+    """The penalty of the authors' Keras fork, a bug: it reaches only the last gate of recurrent layers, once per gate.
 
-    One regulariser object is pointed at each gate in turn and keeps the last: 4 lambda on W_o, U_o and b_o of an LSTM,
-    3 lambda on the candidate's of a GRU; both are last in torch's order too.
+    One regulariser object is assigned to each gate in turn and keeps the last: 4 lambda on W_o, U_o and b_o of an LSTM,
+    3 lambda on the candidate's parameters of a GRU; both gates are last in torch's order too.
     """
     found = []
     for layers in (module for module in model.modules() if isinstance(module, VariationalRNNBase)):

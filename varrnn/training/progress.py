@@ -1,4 +1,4 @@
-"""The progress bar, which also knows when to save and whether somebody asked to stop."""
+"""The progress bar, with the checkpoint timer and the check for stop signals."""
 
 import errno
 import sys
@@ -9,14 +9,13 @@ from tqdm import tqdm
 from varrnn.training.loggers import Logger
 from varrnn.training.signals import Interrupts
 
-FIRST_ETA, NEXT_ETA = 60.0, 600.0  # seconds between two lines on the time left, where there is no bar
+FIRST_ETA, NEXT_ETA = 60.0, 600.0  # seconds between two lines with the remaining time, without a terminal
 
 
 class RunMonitor:
-    """One bar for a whole run: done, rate, time left, and a few words.
+    """One progress bar for a whole run: work done, rate, remaining time, and a status text.
 
-    Without a terminal only lines are written, and one on the time left now and then. The logger of the run's live
-    curves is at hand here too.
+    Without a terminal it writes lines, some of them with the remaining time. It also holds the run's logger.
     """
 
     def __init__(self, interrupts: Interrupts, shown: bool, save_minutes: float, resume_message: str) -> None:
@@ -37,7 +36,7 @@ class RunMonitor:
         self.logger.close()
 
     def start(self, total: int, done: int = 0, label: str = "") -> None:
-        """Begin to count up to `total`."""
+        """Start counting up to `total`."""
         self.close()
         self._total, self._done, self._new, self._started = total, done, 0, self.seconds()
         self._eta_due = self._started + FIRST_ETA
@@ -54,7 +53,7 @@ class RunMonitor:
         )
 
     def close(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         if self.bar is not None:
             self.bar.close()
             self.bar = None
@@ -70,19 +69,19 @@ class RunMonitor:
             self.log(self._eta())
 
     def _eta(self) -> str:
-        """How much is done, and how long the rest takes at the rate of this start."""
+        """The share of work done, and the remaining time at the rate since this start."""
         rate = self._new / max(self.seconds() - self._started, 1e-9)
         left = max(0, self._total - self._done) / max(rate, 1e-9)
         time_left = f"{left / 3600:.1f} hours" if left >= 5400 else f"{left / 60:.0f} minutes"
         return f"  {self._done / max(self._total, 1):.0%} done, about {time_left} left ({rate:,.0f} words/s)"
 
     def set_status(self, text: str) -> None:
-        """Words behind the bar."""
+        """Set the status text after the bar."""
         if self.bar is not None:
             self.bar.set_postfix_str(text, refresh=False)
 
     def log(self, text: str) -> None:
-        """A line that stays. A terminal or pipe that was closed ends no run: its numbers are in log.csv as well."""
+        """Print a permanent line; a closed terminal or pipe does not end the run, since log.csv has the metrics too."""
         try:
             tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
@@ -91,18 +90,18 @@ class RunMonitor:
                 raise
 
     def seconds(self) -> float:
-        """The time that passes while this process is not suspended."""
+        """Seconds without the time in which this process was suspended."""
         return self.interrupts.clock.seconds()
 
     def save_due(self) -> bool:
-        """Is it time for a checkpoint? Saying yes starts the clock anew."""
+        """Whether a checkpoint is due; True restarts the timer."""
         due = self.interrupts.signum is not None or time.monotonic() - self.saved_at >= 60 * self.save_minutes
         if due:
             self.saved_at = time.monotonic()
         return due
 
     def stop_if_requested(self) -> None:
-        """Stop here if a signal came; everything must be saved by now."""
+        """Stop if a signal was received; call this after saving."""
         if self.interrupts.signum is not None:
             self.close()
             self.interrupts.stop(self.resume_message)

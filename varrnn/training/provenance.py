@@ -1,4 +1,4 @@
-"""Where the numbers of a run come from: the commit of the code, versions, processor or GPU, memory."""
+"""The provenance of a run's numbers: commit, versions, CPU or GPU, memory."""
 
 import functools
 import os
@@ -17,15 +17,15 @@ from varrnn.kernels import c_library
 from varrnn.training.device import precision
 from varrnn.version import __version__
 
-TRACKED_PATHS = ("varrnn", "configs", "run.py")  # what computes a run's numbers
+TRACKED_PATHS = ("varrnn", "configs", "run.py")  # the code that computes a run's numbers
 
 
 @functools.cache
 def commit() -> tuple[str | None, bool]:
-    """The commit of the code that runs, and whether what computes differs from it; (None, False) outside a checkout.
+    """The commit of the running code, and whether TRACKED_PATHS have uncommitted changes; (None, False) without git.
 
-    Asked once, when a run begins: what is edited or committed later is not the code that this process has loaded.
-    Tables, figures and the README may differ: `make paper` rewrites them between runs.
+    It is read once, when a run starts: later edits and commits are not the code that this process has loaded. Changes
+    of tables, figures and the README are ignored: `make paper` rewrites them between runs.
     """
 
     def git(*words: str) -> str:
@@ -35,7 +35,7 @@ def commit() -> tuple[str | None, bool]:
 
     try:
         this = str(Path(__file__).resolve().relative_to(PROJECT_ROOT))
-        git("ls-files", "--error-unmatch", this)  # not installed into a folder of another repository
+        git("ls-files", "--error-unmatch", this)  # fails if the package is installed inside another repository
         return git("rev-parse", "HEAD"), bool(
             git("status", "--porcelain", "--untracked-files=normal", "--", *TRACKED_PATHS)
         )
@@ -44,18 +44,18 @@ def commit() -> tuple[str | None, bool]:
 
 
 def code_version() -> str:
-    """The commit that is running, with `+dirty` where what computes differs from it."""
+    """The commit of the running code, with `+dirty` if it has uncommitted changes."""
     name, dirty = commit()
     return f"{name or 'unknown'}{'+dirty' if dirty else ''}"
 
 
 def commit_record(commits: Sequence[str]) -> dict[str, Any]:
-    """Every code that has computed something of a summary, each once."""
+    """Every commit that computed a part of a summary, each once."""
     return {"commits": list(dict.fromkeys(commits)), "dirty": any(one.endswith("+dirty") for one in commits)}
 
 
 def versions() -> dict[str, str]:
-    """The versions that numbers depend on."""
+    """The versions of the packages that affect numbers."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -65,7 +65,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any]:
-    """Model and number of cores, nothing that names the machine; and the `earlier` places of a run that has moved."""
+    """CPU or GPU model and number of cores, without the machine's name; `earlier` lists those of earlier starts."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
     moved = {"earlier": list(earlier)} if earlier else {}
@@ -75,12 +75,12 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
 
 
 def kernels(device: torch.device) -> str:
-    """Who computes: the C code, or torch's operations."""
+    """The kind of kernels: C, or torch's operations."""
     return "C" if device.type == "cpu" and c_library.get_library() is not None else "torch"
 
 
 def environment(device: torch.device) -> str:
-    """What exact repetition depends on: rounding (processor, threads, kernels) and masks (the kind of device)."""
+    """The environment that bitwise equality depends on: rounding (CPU, threads, kernels) and masks (device type)."""
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}, precision {precision(device)}"
     processor = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
@@ -97,13 +97,13 @@ def cpu_model() -> str:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """A run in the process of another one counts its own GPU memory."""
+    """Reset the peak GPU memory, so that several runs in one process are counted separately."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """The most memory that this process has held: on the GPU where there is one, else in all."""
+    """The peak memory of this process, on the GPU if one is used."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

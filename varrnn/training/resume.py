@@ -1,4 +1,4 @@
-"""What earlier starts of a run have left in its folder, and what of the run is still to be done."""
+"""Compare a run's folder with its config, and determine which parts of the run remain to be done."""
 
 import re
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ CONFIG = "config.yaml"
 
 @dataclass
 class RemainingWork:
-    """The parts of a run that no earlier start has finished."""
+    """The remaining parts of a run."""
 
-    config: RunConfig  # as asked for, but never with fewer epochs than a finished run has
-    summary: dict[str, Any] | None  # of an earlier start that ended
-    started: bool  # whether the folder holds a run
+    config: RunConfig  # the given config, with at least as many epochs as a finished run has
+    summary: dict[str, Any] | None  # of an earlier start that finished
+    started: bool  # whether the folder contains a run
     extends: bool  # a finished run is trained for more epochs
 
     @property
@@ -35,12 +35,12 @@ class RemainingWork:
 
     @property
     def done(self) -> bool:
-        """Is nothing left to do?"""
+        """Whether nothing remains to be done."""
         return not self.train and self.summary is not None and mc_up_to_date(self.summary, self.config)
 
 
 def find_work(config: RunConfig, folder: Path) -> RemainingWork:
-    """Compare what the config asks for with what the folder holds; rejected if that is another run's."""
+    """Compare the config with the content of the folder; raises if the folder belongs to another run."""
     started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if started and (folder / CONFIG).is_file():
         saved = compose.load_config(folder)
@@ -59,7 +59,7 @@ def find_work(config: RunConfig, folder: Path) -> RemainingWork:
 
 
 def resolve_epochs(config: RunConfig, summary: dict[str, Any]) -> tuple[RunConfig, bool]:
-    """A finished run is continued when more epochs are asked for; when fewer are, it keeps those it has."""
+    """The number of epochs: a finished run is extended to more epochs, but never shortened."""
     trained = summary["config"]["optim"]["epochs"]
     extends = summary["history"]["epoch"][-1] == trained < config.optim.epochs
     kept = config.optim.epochs if extends else trained
@@ -67,13 +67,13 @@ def resolve_epochs(config: RunConfig, summary: dict[str, Any]) -> tuple[RunConfi
 
 
 def mc_up_to_date(summary: dict[str, Any], config: RunConfig) -> bool:
-    """Has MC dropout been evaluated as this config asks?"""
+    """Whether MC dropout has been evaluated with this config."""
     if config.mc.samples == 0 or not config.model.drops:
         return True
     done, asked = summary.get("mc", {}), {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
     if config.mc.word_dropout != done.get("word_dropout"):
         return False
-    # more samples than asked for are better evidence, and may have cost hours
+    # more samples than requested are kept: they are better evidence, and may have taken hours
     return done == asked or (done["samples"] > asked["samples"] and "mc_curve" in summary)
 
 
@@ -85,28 +85,28 @@ def comparable_metrics(summary: dict[str, Any], config: RunConfig) -> dict[str, 
 
 
 def check_task(task: Task, config: RunConfig, folder: Path, summary: dict[str, Any] | None) -> None:
-    """Reject, before anything is computed, what the task's data do not allow."""
+    """Raise, before anything is computed, if the task's data do not fit the config or the folder."""
     if summary is not None and summary["data"]["sha256"] != task.sha256:
         raise UserError(f"{folder}: trained on other data than {task.name} is now; choose run_dir=")
     if task.selection_metric is None and (config.train.early_stopping or config.train.patience):
         raise UserError(
-            f"task={config.task.name}: train.early_stopping and train.patience need a validation set; hold some data "
-            "out (task.hold_out=0.1) or leave them off"
+            f"task={config.task.name}: train.early_stopping and train.patience need a validation set; set "
+            "task.hold_out=0.1, or leave both off"
         )
 
 
 def check_own_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
-    """A finished run of a user's own files is valid only as long as nobody has changed them."""
+    """Warn if the user's files have changed since a finished run was trained."""
     if not config.task.own_files:
         return
     try:
         task = base.build(config, torch.device("cpu"))
     except UserError as error:
-        print(f"warning: the data are not what they were ({error})")
+        print(f"warning: the data have changed since training ({error})")
         return
     check_task(task, config, folder, summary)
 
 
 def mark_extended(folder: Path, summary: dict[str, Any]) -> None:
-    """From now on the summary's numbers are not those of the checkpoint."""
+    """Mark the summary as being extended: its metrics are no longer those of the checkpoint."""
     run_summary.write(folder, summary | {"status": GOING_ON})

@@ -28,13 +28,13 @@ from varrnn.training.vocabulary import save_vocabulary
 
 
 def run(config: RunConfig, folder: Path | None = None, describe: bool = True) -> dict[str, Any]:
-    """Train and evaluate what the config says, or what of it is still missing; returns the summary.
+    """Train and evaluate the config's run, or the remaining parts of it; returns the summary.
 
-    `describe` prints all final numbers.
+    `describe` prints all final metrics.
     """
     folder = compose.run_dir(config) if folder is None else folder
     with checkpoint.lock_run_dir(folder), recorded_errors(config, folder):
-        provenance.code_version()  # asked now: see provenance.commit
+        provenance.code_version()  # read and cache it before the code can change
         device = devices.choose_device(config)
         devices.check_memory(config, device)
         provenance.reset_peak_memory(device)
@@ -42,7 +42,7 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
         config = work.config
         if work.done:
             return print_finished(work, folder, asked, describe)
-        if not work.started:  # a run that cannot begin is listed with its command
+        if not work.started:  # first, so that a run that fails to start is listed with its command
             compose.save(config, folder / resume.CONFIG)
         with open_monitor(config, folder) as monitor:
             task = base.build(config, device)
@@ -72,18 +72,18 @@ def train(
     monitor: RunMonitor,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Fit, measure the last and the best epoch, and write the summary (MC dropout is added to it later)."""
+    """Fit, evaluate the last and the best epoch, and write the summary (MC dropout is added later)."""
     config, code = work.config, provenance.code_version()
     monitor.log(f"run: {folder}")
     if code.endswith("+dirty"):
         where = ", ".join(provenance.TRACKED_PATHS)
         monitor.log(
-            f"warning: uncommitted changes in {where}: this run cannot be published; commit first if it should be"
+            f"warning: uncommitted changes in {where}: this run cannot be published; to publish it, commit first"
         )
     trainer = Trainer(task, model, config, folder, monitor, device)
     trainer.restore()
     if work.extends and work.summary is not None:  # only now: a damaged checkpoint costs no finished result
-        monitor.log("continuing: the result with fewer epochs is replaced (another run_dir= would keep it)")
+        monitor.log("extending this run: this replaces its result with fewer epochs (another run_dir= keeps it)")
         resume.mark_extended(folder, work.summary)
     compose.save(config, folder / resume.CONFIG)
     summary = {"status": FINISHED, **run_summary.run_identity(config, task.name, task.sha256)}
@@ -94,7 +94,7 @@ def train(
         run_summary.write(folder, summary | failed | run_summary.training_record(trainer.progress, device))
         raise
     started = monitor.seconds()
-    monitor.log("measuring the test set")
+    monitor.log("evaluating on the test set")
     metrics = evaluation.final_metrics(task, model, config, folder, progress)
     summary |= {"metrics": metrics, **run_summary.training_record(progress, device)}
     summary["duration"]["eval_seconds"] = monitor.seconds() - started
@@ -108,7 +108,7 @@ def train(
 def add_mc(
     summary: dict[str, Any], task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor
 ) -> dict[str, Any]:
-    """Evaluate the reported parameters by MC dropout and add the numbers to the summary."""
+    """Evaluate the reported parameters by MC dropout and add the metrics to the summary."""
     compose.save(config, folder / resume.CONFIG)
     evaluation.load_reported_weights(model, config, folder)
     model.eval()
@@ -124,7 +124,7 @@ def add_mc(
 
 
 def print_finished(work: RemainingWork, folder: Path, asked: int, describe: bool) -> dict[str, Any]:
-    """There is nothing left to do; `asked` epochs may be fewer than it has."""
+    """Report a finished run; `asked`, the requested number of epochs, may be below the run's."""
     config, summary = work.config, work.summary
     assert summary is not None
     resume.check_own_files(config, folder, summary)
@@ -149,7 +149,7 @@ def open_monitor(config: RunConfig, folder: Path) -> Iterator[RunMonitor]:
 
 @contextlib.contextmanager
 def recorded_errors(config: RunConfig, folder: Path) -> Iterator[None]:
-    """Leave the reason beside a run that fails, in error.txt."""
+    """Write the reason of a failure to error.txt in the run's folder."""
     (folder / "error.txt").unlink(missing_ok=True)
     try:
         yield
@@ -163,12 +163,12 @@ def recorded_errors(config: RunConfig, folder: Path) -> Iterator[None]:
         if not devices.out_of_memory(error):
             raise
         write_error(folder, UserError(devices.oom_hint(config)))
-        # not kept under a name: its traceback, which holds all that is on the GPU, would hold it too
+        # do not store the error in a variable: its traceback keeps the run's GPU tensors alive
         raise UserError(f"{folder}: {devices.oom_hint(config)}") from error
 
 
 def write_error(folder: Path, error: Exception) -> None:
-    """Leave the reason beside a run that has no result; a finished run keeps its result."""
-    with contextlib.suppress(UserError):  # a full disk, or a damaged summary: the first error is the one to tell
+    """Write error.txt for a run without a result; a finished run keeps its result."""
+    with contextlib.suppress(UserError):  # a full disk or a damaged summary: report the first error
         if not run_summary.is_finished(run_summary.read(folder)):
             checkpoint.write_text(folder / "error.txt", f"{error}\n")

@@ -1,4 +1,4 @@
-"""Ctrl-C, a scheduler's pre-emption, a time limit or a closed terminal: save first, then stop."""
+"""On Ctrl-C, pre-emption by a scheduler, a time limit or a closed terminal: save, then stop."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal
 
 
 class RunStopped(KeyboardInterrupt):
-    """The run was asked to stop and everything is saved. Not an Exception: it must end a sweep too."""
+    """The run was stopped by a signal, after saving. Not an Exception, since it must also end a sweep."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class RunStopped(KeyboardInterrupt):
 
 
 def run_subprocess(words: Sequence[str], folder: Path) -> int:
-    """Run a command of ours; returns its exit status. A Ctrl-C reaches it as well, and it is given the time to save.
+    """Run a command and return its exit status; after Ctrl-C, which the command also receives, wait until it has saved.
 
     `subprocess.run` would kill it after a quarter of a second.
     """
@@ -39,8 +39,8 @@ def run_subprocess(words: Sequence[str], folder: Path) -> int:
 class Clock:
     """Seconds in which this process was not suspended (SIGSTOP or Ctrl-Z, until SIGCONT).
 
-    `tick` is called at every unit of work. A pause lies between two ticks; it is their distance less that of an
-    ordinary pair.
+    `tick` is called at every unit of work. A suspension lies between two ticks; its length is their distance minus the
+    usual distance of two ticks.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Clock:
         self._usual = 0.0
 
     def tick(self) -> None:
-        """One more unit of work is done."""
+        """Count one unit of work."""
         now = time.perf_counter()
         gap, self._last = now - self._last, now
         if self.resumed:
@@ -60,14 +60,14 @@ class Clock:
             self._usual = 0.9 * self._usual + 0.1 * gap if self._usual else gap
 
     def seconds(self) -> float:
-        """A time to subtract from a later one."""
+        """The current time; subtract two of them."""
         if self.resumed:
             self.tick()
         return time.perf_counter() - self.paused
 
 
 class Interrupts:
-    """Inside this context a signal only sets `signum`; the loop checks it and calls `stop` when it has saved."""
+    """Inside this context a signal only sets `signum`; the loop checks it, saves, and calls `stop`."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -87,7 +87,7 @@ class Interrupts:
         self.previous = {}
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.signum is not None and signum == signal.SIGINT:  # the second Ctrl-C does not wait
+        if self.signum is not None and signum == signal.SIGINT:  # the second Ctrl-C stops at once
             raise KeyboardInterrupt
         self.signum = signum
 
@@ -95,10 +95,10 @@ class Interrupts:
         self.clock.resumed = True
 
     def stop(self, message: str) -> None:
-        """Hand the signal to the previous handler, or stop where there was none.
+        """Pass the signal to the previous handler, or stop if there was none.
 
-        Slurm's pre-emption comes as TERM and then USR2: submitit lets the first pass, so training continues, and on the
-        second requeues the job and ends it.
+        Slurm pre-empts with TERM and then USR2: submitit ignores the first, so training continues; on the second it
+        requeues the job and ends it.
         """
         signum = self.signum
         assert signum is not None
@@ -110,16 +110,16 @@ class Interrupts:
         self._hand_over(before, signum)
 
     def _hand_over(self, listener: Callable[[int, None], Any], signum: int) -> None:
-        """Slurm signals every process of a job, and more than once: that must not disturb the listener.
+        """Call the previous handler while further signals are blocked: Slurm signals every process several times.
 
-        Our handlers stay, so that it is not entered twice, and the mask keeps the commands that it starts alive
-        (`scontrol requeue` would die of the second USR2).
+        Our handlers stay installed, so that the previous one is not entered twice, and the signal mask protects the
+        commands that it starts (a second USR2 would kill `scontrol requeue`).
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             listener(signum, None)
         except SystemExit:
-            self.previous = {}  # the process ends, with our handlers until the last moment
+            self.previous = {}  # the process ends; our handlers stay installed until then
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

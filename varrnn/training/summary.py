@@ -1,4 +1,4 @@
-"""What a run leaves behind: summary.json, with everything that a reader needs to trust the numbers."""
+"""summary.json: the results of a run, with the config, the data's hash and the provenance of the numbers."""
 
 import json
 import math
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from varrnn.training.trainer import Progress
 
-PATHS = ("runs_root", "run_dir", "logger")  # options of one machine, which a summary leaves out
+PATHS = ("runs_root", "run_dir", "logger")  # options of one machine, left out of a summary
 
 
 def _of_data(value: Any) -> bool:
@@ -32,7 +32,7 @@ def _of_mc(value: Any) -> bool:
     return whole and isinstance(value.get("word_dropout"), bool)
 
 
-STATED = {  # what a run reads of its own summary, besides what a record must have
+STATED = {  # entries that a run reads from its summary, in addition to those of a record
     "status": record_schema.Entry(
         lambda value: value in (FINISHED, UNSTABLE, GOING_ON), f"{FINISHED}, {UNSTABLE} or {GOING_ON!r}"
     ),
@@ -52,7 +52,7 @@ AUTHORS_WAY = {
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """The summary of a run that has ended, or None."""
+    """The summary of a finished or unstable run, or None."""
     file = folder / SUMMARY_FILE
     if not file.is_file():
         return None
@@ -60,14 +60,14 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    fault = problem(found) if isinstance(found, dict) else "no JSON object"
+    fault = problem(found) if isinstance(found, dict) else "not a JSON object"
     if fault:
         raise UserError(f"{file}: not the summary of a run ({fault}); remove it and start the same command again")
     return {"commits": [str(found.get("commit"))], "duration": {}, **found}  # early versions had one commit only
 
 
 def problem(found: dict[str, Any]) -> str:
-    """What is wrong with a summary that is valid JSON, e.g. one edited by hand; "" if nothing is."""
+    """The first error in a summary that is valid JSON, e.g. one edited by hand; "" if there is none."""
     fault = record_schema.validation_error(found, record_schema.RUN | STATED, record_schema.OPTIONAL | STATED_IF_THERE)
     if fault:
         return fault
@@ -80,12 +80,12 @@ def problem(found: dict[str, Any]) -> str:
 
 
 def is_finished(summary: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
-    """Trained to its horizon, and its checkpoint is that of its numbers."""
+    """Whether the run is trained to its last epoch and its checkpoint belongs to its metrics."""
     return summary is not None and summary["status"] == FINISHED
 
 
 def finished(folder: Path) -> dict[str, Any]:
-    """The summary of a finished run, whose parameters can be used."""
+    """The summary of a finished run; raises for other runs."""
     summary = read(folder)
     if not is_finished(summary):
         state = "" if summary is None else f" ({summary['status']})"
@@ -94,14 +94,14 @@ def finished(folder: Path) -> dict[str, Any]:
 
 
 def write(folder: Path, summary: dict[str, Any]) -> None:
-    """Replace the summary in one step; what is not a finite number becomes null, since JSON knows no infinity."""
+    """Write the summary atomically; numbers that are not finite become null, since JSON has no infinity."""
     checkpoint.write_text(
         folder / SUMMARY_FILE, json.dumps(nan_to_null({"schema": SCHEMA, **summary}), indent=1) + "\n"
     )
 
 
 def nan_to_null(value: Any) -> Any:
-    """The same tree with null for every number that is not finite."""
+    """The same tree with None for every number that is not finite."""
     if isinstance(value, dict):
         return {key: nan_to_null(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -110,7 +110,7 @@ def nan_to_null(value: Any) -> Any:
 
 
 def describe(summary: dict[str, Any], config: RunConfig) -> str:
-    """The final numbers in a few lines; those of the authors' way for PTB only, where the paper has such numbers."""
+    """The final metrics as text; those with the authors' normaliser for PTB only, where the paper has them too."""
     first = getattr(config.task, "headline", "") == "authors"
     hidden = () if getattr(config.task, "corpus", "") == "ptb" or first else tuple(AUTHORS_WAY)
     names = [name for name in summary["metrics"] if not name.endswith(("_last", "_best")) and name not in hidden]
@@ -129,7 +129,7 @@ def format_number(value: float) -> str:
 
 
 def run_identity(config: RunConfig, data: str, sha256: str) -> dict[str, Any]:
-    """Which run this is, on which data."""
+    """The run's identity and its data."""
     return {
         "choices": compose.choices(config),
         "diff": compose.diff(config),
@@ -141,7 +141,7 @@ def run_identity(config: RunConfig, data: str, sha256: str) -> dict[str, Any]:
 
 
 def training_record(progress: "Progress", device: "torch.device") -> dict[str, Any]:
-    """What training has measured on its way, finished or not."""
+    """The results of training so far, finished or not."""
     return {
         "history": progress.history,
         "commit": progress.commits[-1].removesuffix("+dirty"),
@@ -158,7 +158,7 @@ def numbers(summary: dict[str, Any]) -> dict[str, float]:
 
 
 def next_steps(summary: dict[str, Any], example: str, config: RunConfig, folder: Path) -> list[str]:
-    """What a user may do with a finished run: look at it, and publish it where it can be published."""
+    """Commands for a finished run: an example of using it, and publishing if that is possible."""
     where = shlex.quote(str(folder))
     steps = [f"look at it with: {example.format(folder=where)}"]
     if not config.task.own_files and not summary["dirty"] and "unknown" not in summary["commits"]:

@@ -1,4 +1,4 @@
-"""A finished run as one object: model, vocabulary, config and metrics, without its corpus."""
+"""A finished run as one object: model, vocabulary, config and metrics. It does not need the corpus."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PREDICTIONS = 2  # the random stream of `predict`: those of the test and validat
 
 
 class Rating(NamedTuple):
-    """A predicted rating with its interval, and how sure the model is about it."""
+    """A predicted rating with its interval and the model's uncertainty."""
 
     mean: float
     low: float
     high: float
-    model_sd: float  # standard deviation over the MC samples: what the model does not know
+    model_sd: float  # standard deviation over the MC samples: epistemic uncertainty
     unknown_words: list[str]
 
 
@@ -49,7 +49,7 @@ class TrainedRun:
     model: Any
     metrics: dict[str, Any]
     content: dict[str, Any]  # of vocabulary.json
-    data: dict[str, Any]  # name and sha256 of what it was trained on
+    data: dict[str, Any]  # name and sha256 of the training data
 
     @property
     def is_language_model(self) -> bool:
@@ -73,7 +73,7 @@ class TrainedRun:
         self._require(True, "reading a text")
         words = split_lines(text)
         if len(words) < least:
-            raise UserError(f"a text of {len(words)} words: at least {least} are needed")
+            raise UserError(f"the text has {len(words)} words; give at least {least}")
         return torch.tensor(self.vocabulary.encode(words), device=self.device)
 
     def perplexity(self, text: str, samples: int = 0) -> float:
@@ -94,7 +94,7 @@ class TrainedRun:
         return sampler.result()[0]
 
     def require_dropout(self, asked: str) -> None:
-        """MC dropout of a model that drops nothing is its deterministic pass."""
+        """Raise for a model without dropout, which has nothing to sample."""
         if not self.config.model.drops:
             raise UserError(f"{asked}: model={self.config.model.name} has no dropout, so it has nothing to sample")
 
@@ -108,7 +108,7 @@ class TrainedRun:
         mc: bool = False,
         seed: int = 0,
     ) -> list[generation.Generated]:
-        """Continue a prompt `samples` times; with `mc` every text comes from one function drawn from q."""
+        """Continue a prompt `samples` times; with `mc` every text comes from one function from q(omega)."""
         self._require(True, "generating text")
         if not prompt.split():
             raise UserError("the prompt is empty; give at least one word of the vocabulary")
@@ -122,11 +122,11 @@ class TrainedRun:
         return generation.generate(self.model, start, options, before=vocabulary.end)
 
     def predict(self, texts: Sequence[str], samples: int = 50, level: float = 0.95) -> list[Rating]:
-        """Ratings of texts by MC dropout, each with an interval that holds `level` of the unseen ratings.
+        """Ratings of texts by MC dropout, each with an interval that contains a share `level` of unseen ratings.
 
         The interval is Gaussian. Its variance is that of the samples plus the squared error of the run on unseen
-        reviews. That error contains what the model does not know on average, so the interval is a little too wide
-        rather than too narrow. A text longer than the training segments is rated by the mean over its segments.
+        reviews. That error already includes the average model uncertainty, so the interval is slightly too wide.
+        The rating of a text longer than the training segments is the mean over its segments.
         """
         self._require(False, "predicting a rating")
         if not 0 < level < 1:
@@ -145,14 +145,14 @@ class TrainedRun:
         return ratings
 
     def _segments(self, tokens: list[str]) -> tuple[Tensor, list[str]]:
-        """Ids as the training reviews had them, (segments, T), and the words that are not among them."""
+        """Word ids as in training, (segments, T), and the words that are not in the vocabulary."""
         ids = {word: number for number, word in enumerate(self.content["words"], FIRST_RANK + 1)}
         numbers = np.array([START, *(ids.get(token, OOV) for token in tokens)])
         x, _ = segment([numbers], self.config.task.steps)
         return torch.from_numpy(x).to(self.device), list(dict.fromkeys(t for t in tokens if t not in ids))
 
     def _rate(self, x: Tensor, samples: int) -> Tensor:
-        """Ratings in their own units, (S, segments); one row where nothing is random."""
+        """Ratings in rating units, (S, segments); one row for a model without dropout."""
         if self.config.model.drops and samples:
             stream = (self.config.seed, 0, PREDICTIONS)
             drawn = mc_predictions(self.model, x, samples, stream, self.config.mc.word_dropout)
@@ -161,7 +161,7 @@ class TrainedRun:
         return drawn.double() * self.content["std"] + self.content["mean"]
 
     def _noise_sd(self) -> float:
-        """The error on unseen reviews: by MC dropout where it was measured."""
+        """The error on unseen reviews, by MC dropout if it was measured."""
         names = [f"test_rmse_mc{self.metrics.get('mc_samples', 0):.0f}", "test_rmse_mc", "test_rmse"]
         found = [self.metrics[name] for name in names if self.metrics.get(name) is not None]
         if not found:
@@ -170,9 +170,9 @@ class TrainedRun:
 
 
 def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
-    """Read a finished run, or weights exported by scripts/export_weights.py; mc.*, device and threads may be changed.
+    """Read a finished run, or weights exported by scripts/export_weights.py; mc.*, device and threads may change.
 
-    A run that is older than vocabulary.json needs its corpus once more, to number the words.
+    A run from before vocabulary.json existed needs its corpus, to build the vocabulary.
     """
     folder = Path(folder)
     config = compose.load_config(folder, overrides)
@@ -185,7 +185,7 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
             raise UserError(f"{folder}: vocabulary.json is missing; export the weights again")
         task = base.build(config, device)
         if task.sha256 != summary["data"]["sha256"]:
-            raise UserError(f"{folder}: was trained on another version of {task.name}, and saved no vocabulary")
+            raise UserError(f"{folder}: was trained on another version of {task.name}, and has no vocabulary.json")
         content = task.vocabulary()
     model = base.build_model(config, content).to(device)
     if exported:

@@ -1,4 +1,4 @@
-"""The one training loop, for every task: update, look, save, measure."""
+"""The training loop of every task: update, check, save, evaluate."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,24 +18,24 @@ from varrnn.training import checkpoint, optim, provenance
 from varrnn.training.progress import RunMonitor
 
 CHECKPOINT, BEST = "checkpoint.pt", "best.pt"
-SAVED_AS = {"losses_and_norms": "looked_at", "environments": "places"}  # fields with another name in checkpoint.pt
+SAVED_AS = {"losses_and_norms": "looked_at", "environments": "places"}  # fields with other names in checkpoint.pt
 ADVICE = "the last good checkpoint is kept. Try another seed=, a lower optim.lr or a smaller optim.clip"
 
 
 class TrainingDiverged(Exception):
-    """The loss or the gradient is no longer a number."""
+    """The loss or the gradient is not finite."""
 
 
 @dataclass
 class Progress:
-    """Where a run stands; saved with the parameters, so that a killed run resumes as if nothing had happened."""
+    """The progress of a run; saved with the parameters, so that a resumed run gives the same numbers."""
 
-    epoch: int = 1  # the epoch under way
+    epoch: int = 1  # the current epoch
     update: int = 0  # updates done in it
     state: Any = None  # the carried hidden state
     losses_and_norms: Tensor | None = None  # (updates, 2): loss and gradient norm of the epoch's updates
     history: dict[str, list[Any]] = field(default_factory=lambda: {"epoch": []})
-    batches: list[float] = field(default_factory=list)  # the loss of every update, where the task keeps it
+    batches: list[float] = field(default_factory=list)  # the loss of every update, if the task logs it
     best_epoch: int = 0
     best_score: float = math.inf
     words: int = 0
@@ -43,10 +43,10 @@ class Progress:
     train_seconds: float = 0.0
     total_seconds: float = 0.0
     commits: list[str] = field(default_factory=list)
-    environments: list[str] = field(default_factory=list)  # where it was trained, in the order of the starts
+    environments: list[str] = field(default_factory=list)  # hardware and threads of each start, in order
 
     def add_row(self, row: dict[str, Any]) -> None:
-        """One more epoch; a column that this epoch did not measure gets None."""
+        """Add an epoch to the history; columns that were not measured get None."""
         rows = len(self.history["epoch"])
         for name in dict.fromkeys([*self.history, *row]):  # in the order in which columns appeared
             self.history.setdefault(name, [None] * rows).append(row.get(name))
@@ -62,7 +62,7 @@ class Progress:
 
 
 def progress_problem(saved: Any, updates: int, state_shape: tuple[int, ...]) -> str:
-    """What is wrong with the progress in a checkpoint that can be loaded, e.g. one edited by hand; "" if nothing is.
+    """The first error in the progress of a loadable checkpoint, e.g. one edited by hand; "" if there is none.
 
     `updates` is the number of updates of an epoch, `state_shape` the shape (layers, batch, units) of a carried state.
     """
@@ -101,7 +101,7 @@ def progress_problem(saved: Any, updates: int, state_shape: tuple[int, ...]) -> 
 
 
 class Trainer:
-    """Carries a run from wherever it stands to its last epoch."""
+    """Trains a run from its current state to its last epoch."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Trainer:
         return progress
 
     def finished(self) -> bool:
-        """Is there nothing left to train?"""
+        """Whether training is complete."""
         progress, patience = self.progress, self.config.train.patience
         waited = progress.epoch - 1 - progress.best_epoch if progress.best_epoch else 0
         out_of_patience = patience > 0 and self.task.selection_metric is not None and waited >= patience
@@ -174,20 +174,20 @@ class Trainer:
     def training_step(
         self, epoch: int, update: int, state: Any, lr: float, draws: torch.Generator | None
     ) -> tuple[Step, Tensor]:
-        """One training step; nothing in it waits for the device."""
+        """One training step, without synchronising with the device."""
         step = self.task.loss(self.model, epoch, update, state, draws)
         step.objective.backward()
         return step, self.optimizer.step(lr)
 
     def _clock(self, started: float) -> float:
-        """Add the time since `started`; called after a look, when the device has caught up."""
+        """Add the time since `started`; called after `_check_finite`, which synchronises with the device."""
         now = self.monitor.seconds()
         self.progress.epoch_seconds += now - started
         self._warn_if_long()
         return now
 
     def _check_finite(self, since: int, lr: float) -> None:
-        """Wait for the device, check that the updates since the last look are finite, and show them."""
+        """Synchronise with the device, check that the updates since the last check are finite, and show them."""
         progress = self.progress
         assert progress.losses_and_norms is not None
         recent = progress.losses_and_norms[since : progress.update].tolist()
@@ -205,13 +205,13 @@ class Trainer:
             )
 
     def _step(self) -> int:
-        """Updates since the beginning of the run."""
+        """The number of updates since the beginning of the run."""
         return (self.progress.epoch - 1) * self.task.updates_per_epoch + self.progress.update
 
     def _log_updates(self, lr: float, words_per_second: float) -> None:
-        """A point of the live curves: the mean of the last `log_every` updates. The device has caught up by now.
+        """Log a point of the live curves: the mean of the last `log_every` updates.
 
-        It is the same after a stop, since the updates before the stop are in the checkpoint too.
+        It is the same after a resume, since the checkpoint contains the updates before the stop.
         """
         progress, every = self.progress, self.config.train.log_every
         assert progress.losses_and_norms is not None
@@ -262,9 +262,9 @@ class Trainer:
             progress.best_epoch, progress.best_score = progress.epoch, measured[metric]
 
     def save(self) -> None:
-        """Everything that the next start needs; the log is rewritten from the same history.
+        """Write the checkpoint, and rewrite log.csv from the same history.
 
-        best.pt is a copy of the parameters in checkpoint.pt after the best epoch, and is written second: `restore`
+        best.pt is a copy of the parameters in checkpoint.pt after the best epoch. It is written second: `restore`
         repeats the copy if the process died between the two.
         """
         progress = self.progress
@@ -285,7 +285,7 @@ class Trainer:
         checkpoint.write_text(self.folder / "log.csv", "\n".join(rows) + "\n")
 
     def _is_best(self) -> bool:
-        """Are the current parameters those of the best epoch?"""
+        """Whether the current parameters are those of the best epoch."""
         progress = self.progress
         return progress.update == 0 and progress.best_epoch == progress.epoch - 1 > 0
 
@@ -294,7 +294,7 @@ class Trainer:
         checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / BEST)
 
     def restore(self) -> None:
-        """Go on from the checkpoint, if there is one."""
+        """Resume from the checkpoint, if there is one."""
         file = self.folder / CHECKPOINT
         if not file.is_file():
             return
@@ -311,17 +311,17 @@ class Trainer:
             self.optimizer.load_state_dict(saved["optimiser"])
             self.progress.load_state_dict(saved_progress)
         progress, asked = self.progress, self.config.optim.epochs
-        progress.environments = progress.environments or [environment]  # early versions kept the last one only
+        progress.environments = progress.environments or [environment]  # early versions stored only the last one
         here = provenance.environment(self.device)
         if here != environment:
             self.monitor.log(
-                f"warning: started on {environment}, resuming on {here}: the numbers will not be those of "
-                "a run that was never stopped, and words per second mix both (set device=, threads=)"
+                f"warning: started on {environment}, resuming on {here}: the numbers will differ from those of "
+                "an uninterrupted run, and words per second mix both (set device=, threads=)"
             )
         if progress.epoch - 1 > asked or (progress.epoch > asked and progress.update):
             raise UserError(
-                f"{self.folder}: optim.epochs={asked}, but it is in epoch {progress.epoch} already; ask for more, or "
-                "choose run_dir="
+                f"{self.folder}: optim.epochs={asked}, but the run is in epoch {progress.epoch} already; set more "
+                "epochs, or choose run_dir="
             )
         self._restore_best()
         if not self.finished():
@@ -336,7 +336,7 @@ class Trainer:
             raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.AGAIN}")
 
     def _restore_best(self) -> None:
-        """Make best.pt agree with checkpoint.pt, or say that the best epoch is lost."""
+        """Make best.pt agree with checkpoint.pt, or report that the best epoch is lost."""
         progress, file = self.progress, self.folder / BEST
         if not progress.best_epoch:
             return
@@ -345,7 +345,7 @@ class Trainer:
             saved = checkpoint.load(file)
             checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
             with checkpoint.checkpoint_errors(file):
-                problem = f"holds epoch {saved['epoch']}, but epoch {progress.best_epoch} is the best in {CHECKPOINT}"
+                problem = f"has epoch {saved['epoch']}, but epoch {progress.best_epoch} is the best in {CHECKPOINT}"
                 if saved["epoch"] == progress.best_epoch:
                     return
         if self._is_best():
@@ -354,14 +354,14 @@ class Trainer:
             raise UserError(f"{file}: {problem}; {checkpoint.AGAIN}")
         else:
             progress.best_epoch, progress.best_score = 0, math.inf
-            self.monitor.log(f"warning: {file} {problem}; the best epoch is looked for from here on")
+            self.monitor.log(f"warning: {file} {problem}; only later epochs can become the best epoch")
 
     def _start_bar(self) -> None:
         words = sum(self.task.words(update) for update in range(self.task.updates_per_epoch))
         self.monitor.start(words * self.config.optim.epochs, self.progress.words, self.config.model.name)
 
     def _warn_if_long(self) -> None:
-        """On a CPU, say once how many hours the rest will take, from the first updates."""
+        """On a CPU, estimate the remaining hours from the first updates, and print them once."""
         progress = self.progress
         if self.warned or self.device.type != "cpu" or progress.update < min(10, self.task.updates_per_epoch):
             return
@@ -370,7 +370,7 @@ class Trainer:
         hours = updates_left * progress.epoch_seconds / progress.update / 3600
         if hours > 0.5:
             self.monitor.log(
-                f"warning: about {hours:.1f} hours on this CPU; it can be stopped and started again at any time"
+                f"warning: about {hours:.1f} hours on this CPU; you can stop and resume the run at any time"
             )
 
     def _line(self) -> str:

@@ -1,4 +1,4 @@
-"""vocabulary.json in a run's folder: what new texts need to be read as the training texts were."""
+"""vocabulary.json in a run's folder: the vocabulary and scaling that preprocess new texts as in training."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ VOCABULARY = "vocabulary.json"
 
 
 def save_vocabulary(task: Task, folder: Path) -> None:
-    """So that a trained model reads new texts without its corpus."""
+    """Write vocabulary.json, so that a trained model can read new texts without its corpus."""
     content, file = json.dumps(task.vocabulary(), ensure_ascii=False) + "\n", folder / VOCABULARY
     if not file.is_file() or file.read_bytes() != content.encode():
         checkpoint.write_text(file, content)
 
 
 def read_vocabulary(folder: Path) -> dict[str, Any] | None:
-    """What was saved, or None where the run is older than the file."""
+    """The content of vocabulary.json, or None for a run from before it existed."""
     file = folder / VOCABULARY
     if not file.is_file():
         return None
@@ -39,7 +39,7 @@ def read_vocabulary(folder: Path) -> dict[str, Any] | None:
 
 @dataclass
 class Vocabulary:
-    """The words of a language model; a word's id is its place in the list."""
+    """The words of a language model; a word's id is its index in the list."""
 
     words: list[str]
 
@@ -51,22 +51,22 @@ class Vocabulary:
 
     @property
     def end(self) -> int | None:
-        """The id of the end of a sentence, where the corpus has one."""
+        """The id of <eos>, if the corpus has it."""
         return self.ids.get(EOS)
 
     @property
     def unknown(self) -> int | None:
-        """The id that stands for every other word, where the corpus has one."""
+        """The id of <unk>, if the corpus has it."""
         return self.ids.get(UNK)
 
     def unknown_words(self, words: list[str]) -> list[str]:
-        """Those that the vocabulary does not have, each once."""
+        """The words that are not in the vocabulary, each once."""
         return list(dict.fromkeys(word for word in words if word not in self.ids))
 
     def encode(self, words: list[str]) -> list[int]:
-        """Ids; other words become <unk>, and are an error where the vocabulary has no <unk>."""
+        """The ids of words; unknown words become <unk>, or raise if the vocabulary has no <unk>."""
         missing = self.unknown_words(words)
         if missing and self.unknown is None:
             shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-            raise UserError(f"{shown}: not in the vocabulary of {len(self)} words, which has no {UNK} either")
+            raise UserError(f"{shown}: not in the vocabulary of {len(self)} words, which has no {UNK}; use other words")
         return [self.ids.get(word, self.unknown or 0) for word in words]

@@ -1,4 +1,4 @@
-"""Trained weights to give away: half-precision safetensors beside config, vocabulary, metrics and a model card."""
+"""Exported weights: half-precision safetensors with config, vocabulary, metrics and a model card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = 10_000_000  # bytes: these files are committed
 
 
 def find_weights() -> Path | None:
-    """The exported model of results/weights, the first by name where there are several, or None."""
+    """The exported model in results/weights, the first by name if there are several, or None."""
     return next((file.parent for file in sorted(FOLDER.glob(f"*/{WEIGHTS}"))), None)
 
 
@@ -32,7 +32,7 @@ def _safetensors() -> Any:
 
 
 def save_weights(model: torch.nn.Module, file: Path) -> int:
-    """Every parameter in half precision; returns the size in bytes. Nothing is written if it would be too large."""
+    """Write every parameter in half precision and return the size in bytes; raises if it would be too large."""
     halves = {name: value.detach().to("cpu", torch.float16).contiguous() for name, value in model.state_dict().items()}
     overflowed = [name for name, value in halves.items() if not value.isfinite().all()]
     if overflowed:
@@ -41,7 +41,7 @@ def save_weights(model: torch.nn.Module, file: Path) -> int:
     if len(content) > LARGEST:
         size = f"{len(content) / 1e6:.1f} MB"
         raise UserError(
-            f"{file}: would have {size}, at most {LARGEST / 1e6:.0f} MB are kept here; export a smaller model"
+            f"{file}: would have {size}, at most {LARGEST / 1e6:.0f} MB are allowed; export a smaller model"
         )
     with fileio.replacing(fileio.file(file)) as temporary:
         temporary.write_bytes(content)
@@ -49,7 +49,7 @@ def save_weights(model: torch.nn.Module, file: Path) -> int:
 
 
 def load_weights(model: torch.nn.Module, file: Path) -> None:
-    """Into a model in single precision; a file of another model is refused by name."""
+    """Load the weights into a model in single precision; raises for a file of another model."""
     library = _safetensors()
     from safetensors import SafetensorError as safetensors_error
 

@@ -1,4 +1,4 @@
-"""The paper's testable claims, C1 to C50, with rules that were fixed before the results were known."""
+"""The paper's testable claims, C1 to C50, with their rules; report.py lists rules that changed after results."""
 
 from __future__ import annotations
 

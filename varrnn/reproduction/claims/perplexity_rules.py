@@ -1,4 +1,4 @@
-"""Rules of the claims about perplexity: each takes evidence and answers agrees or not, or None without the metric."""
+"""Rules of the claims about perplexity: each maps evidence to an Outcome, or to None without the metric."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Rule = Callable[[Evidence], Outcome | None]
 Levels = Mapping[str, float | None]  # metric -> published value
 
 VALID, TEST, MC = "valid_ppl_authors", "test_ppl", "test_ppl_mc"
-SIGN_ONLY = "at this size only the sign is judged"
-WORDS = {VALID: "valid by the authors' way", TEST: "test", MC: "test MC", "valid_ppl": "valid"}
+SIGN_ONLY = "for the small model only the sign is judged"
+WORDS = {VALID: "valid (authors' normaliser)", TEST: "test", MC: "test MC", "valid_ppl": "valid"}
 
 
 def less_than(low: str, high: str, metric: str, margin: float = 0.0, sds: float = 0.0) -> Rule:
-    """`low` lies below `high` by at least the margin and more than so many pooled standard deviations."""
+    """`low` is below `high` by at least the margin and by more than `sds` pooled standard deviations."""
 
     def rule(evidence: Evidence) -> Outcome | None:
         a, b = (list(evidence[role].by_seed(metric).values()) for role in (low, high))
@@ -80,7 +80,7 @@ def mc_gain(role: str, least: float, most: float = np.inf) -> Rule:
 
 
 def mc_untied_wins(evidence: Evidence) -> Outcome | None:
-    """C7: with MC untied lies below tied, and its gain is the larger one."""
+    """C7: with MC, untied is below tied and gains more."""
     both = {role: group.with_metric(TEST).with_metric(MC) for role, group in evidence.groups.items()}
     means = {(role, metric): group.mean(metric) for role, group in both.items() for metric in (TEST, MC)}
     if any(value is None for value in means.values()):
@@ -93,7 +93,7 @@ def mc_untied_wins(evidence: Evidence) -> Outcome | None:
 
 
 def within_percent(role: str, levels: Levels, percent: float, small: Levels | None = None) -> Rule:
-    """The absolute level lies within some per cent of the published one."""
+    """The absolute level is within some per cent of the published one."""
 
     def rule(evidence: Evidence) -> Outcome | None:
         target = levels if evidence.margins else (small or {})
@@ -185,7 +185,7 @@ def decay_helps(evidence: Evidence) -> Outcome | None:
 
 
 def rise_order(evidence: Evidence) -> Outcome | None:
-    """C25 (ours): the rise from the lowest point is largest for none, then naive, smallest for variational."""
+    """C25 (additional): the rise from the lowest point is largest for none, then naive, smallest for variational."""
     curves = [evidence[role].curve(VALID).mean for role in ("none", "naive", "variational_untied")]
     if not all(map(len, curves)):
         return None

@@ -1,8 +1,8 @@
 """Rules of the claims about sentiment analysis; test error is the RMSE by MC dropout, in rating units.
 
 final = mean over the last 10 % of epochs, gap = final - min; statistics are taken per seed and averaged over seeds.
-MC is measured in some epochs only, and models without dropout have none: the models of a claim are compared at the
-epochs that all of them have measured. What needs neighbouring epochs is taken from the dropout approximation.
+MC is measured at some epochs only, and not for models without dropout: the models of a claim are compared at the
+epochs that were measured for all of them. Statistics of neighbouring epochs use the dropout approximation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MC, APPROXIMATION = "test_rmse_mc", "test_rmse"
 def statistics(
     evidence: Evidence, statistic: Callable, column: str | None = None, at: np.ndarray | None = None
 ) -> dict[str, float] | None:
-    """A statistic for every role at the epochs they share; None if one of them cannot be had."""
+    """A statistic for every role at the epochs they share; None if one cannot be computed."""
     groups = evidence.groups
     epochs = shared_epochs(groups.values(), (column,)) if at is None else at
     values = {role: seed_mean(group, statistic, column, epochs) for role, group in groups.items()}
@@ -106,7 +106,7 @@ def early_minimum(role: str, by_epoch: int) -> Rule:
 
 
 def less_smooth(rough: Sequence[str], smooth: Sequence[str], factor: float = 1.5) -> Rule:
-    """Each of the first curves is at least so many times as rough as every one of the second."""
+    """Each of the first curves is at least `factor` times as rough as each of the second."""
 
     def rule(evidence: Evidence) -> Outcome | None:
         values = statistics(evidence, roughness, APPROXIMATION)
@@ -181,7 +181,7 @@ def _best_point(group: Group) -> str:
 def approximation_agrees(evidence: Evidence) -> Outcome | None:
     """C40, C41: the dropout approximation gives the same errors as MC dropout, and the same ranking of the settings.
 
-    The optimal model is no setting of the figure: it counts for the difference only.
+    The optimal model is not a setting of the figure: it counts for the difference only.
     """
     at = shared_epochs(evidence.groups.values(), (MC, APPROXIMATION))
     mc, plain = (statistics(evidence, final_mean, column, at) for column in (MC, APPROXIMATION))
@@ -225,7 +225,7 @@ def _tenths(losses: np.ndarray) -> tuple[float, float]:
 def converged(evidence: Evidence) -> Outcome | None:
     """C43: the train loss is stable: the last tenth of the batches within 2 % of the tenth before.
 
-    Absolute changes are averaged: a seed that falls does not make up for one that rises.
+    Absolute changes are averaged, so that a falling seed does not cancel a rising one.
     """
     changes = {}
     for role, group in evidence.groups.items():

@@ -1,4 +1,4 @@
-"""Claims decided by something else than single runs: ensembles (C20), benchmarks (C22) and unit tests (C44, C45)."""
+"""Claims that are not decided by single runs: ensembles (C20), benchmarks (C22) and unit tests (C44, C45)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ENSEMBLE_SIZE = 10
 def ensembles(records: Records, size: str, variational: bool) -> dict[int, float]:
     """Test perplexity of model averaging by number of members: untied variational models with MC, or naive ones.
 
-    Where several ensembles of one size are on record (other seeds or rates) none of them is chosen.
+    If there are several ensembles of one number of members (other seeds or rates), none of them is used.
 
-    Differs: the paper does not say whether its ten models were tied; untied ones are its best with MC.
+    Differs: the paper does not say whether its ten models were tied; here they are untied, its best with MC.
     """
     wanted = identity_of(language_model(size, "variational_untied" if variational else "naive")).choices
-    free = ("model.p_",) if size == "small" else ()  # rates are chosen at size small, and the paper's at the others
+    free = ("model.p_",) if size == "small" else ()  # small: the rates were chosen on validation data
     found: dict[int, list[float]] = {}
     for ensemble in records.ensembles:
         chosen = all(ensemble["choices"].get(group) == name for group, name in wanted.items())
@@ -39,17 +39,17 @@ def ensembles(records: Records, size: str, variational: bool) -> dict[int, float
         value = ensemble["metrics"].get("test_ppl")
         if chosen and usual and sampled and value is not None:
             found.setdefault(ensemble["members"], []).append(value)
-    return {members: values[0] for members, values in found.items() if len(values) == 1}  # of several, none is the one
+    return {members: values[0] for members, values in found.items() if len(values) == 1}  # none of several
 
 
 def _is_valid_mc(ensemble: Mapping[str, Any]) -> bool:
-    """Every member averaged over enough samples, with word dropout off, as single models are."""
+    """Whether every member has enough samples, without word dropout, as required of single models."""
     enough = (ensemble.get("mc_samples") or 0) >= MC_SAMPLES
     return bool(ensemble["mc"]) and enough and ensemble.get("mc_word_dropout") is False
 
 
 def ensembles_of_ten(records: Records) -> Verdict:
-    """C20: model averaging; the members are the seeds, so that ten of them decide."""
+    """C20: model averaging; the members are the seeds, so one ensemble of ten decides."""
     variational, naive = (ensembles(records, "large", kind) for kind in (True, False))
     small_size = "; ".join(filter(None, (scaled_ensembles(records, size) for size in ("medium", "small"))))
     if ENSEMBLE_SIZE not in variational or ENSEMBLE_SIZE not in naive:
@@ -71,13 +71,13 @@ def scaled_ensembles(records: Records, size: str) -> str:
         return ""
     n = max(common)
     word = "agrees" if variational[n] < naive[n] else "disagrees"
-    return f"{size}-size analogue {word} ({n} variational MC {variational[n]:.2f}, {n} naive {naive[n]:.2f})"
+    return f"{size} model {word} ({n} variational MC {variational[n]:.2f}, {n} naive {naive[n]:.2f})"
 
 
 def latest(records: Records) -> Mapping[str, Any]:
-    """The last benchmark record. One file is one machine: numbers of several are never put together.
+    """The last benchmark record. One file is one machine; numbers of different machines are never combined.
 
-    So a claim about speed stays an indication: it holds for this machine.
+    A claim about speed is therefore indicative only: it is valid for this machine.
     """
     return records.benchmarks[-1] if records.benchmarks else {}
 
@@ -92,7 +92,7 @@ def on_cuda(benchmark: Mapping[str, Any]) -> bool:
 
 
 def untied_to_tied(speed: Mapping[str, Any]) -> float | None:
-    """Words per second of ours, untied / tied: the median of paired ratios where the benchmark has it."""
+    """Our words per second, untied / tied: the median of paired ratios if the benchmark has it."""
     if speed.get("untied_to_tied"):
         return speed["untied_to_tied"]
     tied, untied = speed.get("variational_tied"), speed.get("variational_untied")
@@ -115,7 +115,7 @@ def loop_speed(records: Records) -> Verdict:
 
 
 def our_speed(records: Records) -> Verdict:
-    """C22's companion: with one kernel for all gates untied is as fast as tied."""
+    """C22b: with one kernel for all gates, untied is as fast as tied."""
     benchmark = latest(records)
     found = {size: untied_to_tied(speed) for size, speed in speeds(benchmark).items()}
     ratios = {size: ratio for size, ratio in found.items() if ratio is not None}

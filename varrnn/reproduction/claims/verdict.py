@@ -1,12 +1,12 @@
-"""What a claim is, and how records turn into a verdict on it.
+"""Claims, and the verdicts on them from records.
 
-Rules were written before the runs that they judge. A verdict is one of
+Rules were written before the runs that they judge, except for those that report.py lists. A verdict is one of
 reproduced / not reproduced  enough seeds (and epochs) for the rule to decide;
 indicative                   the rule was applied, but to one seed (sentiment: fewer than three), or it agrees on models
                              that learnt nothing;
 short horizon                sentiment only: fewer than 100 epochs;
 not run                      a needed record is missing; the commands that would decide it are given.
-At size small a claim of the paper is never decided: its analogue "agrees" or "disagrees", beside the verdict.
+The small model never decides a claim of the paper: it "agrees" or "disagrees", in addition to the verdict.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ MC_SAMPLES, MC_ERROR = 1000, 0.05
 
 @dataclass(frozen=True)
 class Outcome:
-    """A rule's answer: does the evidence agree with the claim, and the numbers behind the answer."""
+    """A rule's result: whether the evidence agrees with the claim, and the numbers."""
 
     agrees: bool
     numbers: str
-    n: int | None = None  # where a rule counts seeds itself (paired seeds)
+    n: int | None = None  # for rules that count paired seeds
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Groups of records by role.
 
-    `margins` is off at size small: by how much one model has to win holds for the stated size. How far two equal
-    models may lie apart is kept, since equality means nothing without it.
+    `margins` is off for the small model: the margin by which one model must win is meant for the stated size. The
+    tolerance of equality stays, since equality means nothing without it.
     """
 
     groups: Mapping[str, Group]
@@ -53,7 +53,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict with our numbers, the number of seeds, and the command that decides what is open."""
+    """A verdict with our numbers, the number of seeds, and the commands for missing runs."""
 
     status: str
     agrees: bool | None = None
@@ -66,7 +66,7 @@ class Verdict:
     warning: str = ""  # which models learnt nothing
 
     def label(self) -> str:
-        """The verdict as it stands in a table: "indicative: agrees"; a caution belongs to it wherever it is shown."""
+        """The verdict as shown in a table, "indicative: agrees", always with its warning."""
         answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
         horizon = f" ({self.epochs} epochs)" if self.status == SHORT else ""
         return f"{self.status}{horizon}{answer}" + (f" ({self.warning})" if self.warning else "")
@@ -81,12 +81,12 @@ class Claim:
     paper: str
     runs: Mapping[str, Run] = field(default_factory=dict)
     rule: Callable[[Evidence], Outcome | None] | None = None
-    seeds: int = 2  # the least for a verdict; one seed is indicative
-    epochs: int = 0  # the least horizon for a verdict
+    seeds: int = 2  # the minimum for a verdict; fewer are indicative
+    epochs: int = 0  # the minimum number of epochs for a verdict
     mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
-    small_size: bool = False  # judged again at size small, see Evidence.margins
-    rates_of: str = ""  # the role whose rates, chosen on validation, all roles take at size small
-    whole: bool = False  # open, without even a short verdict, until every run has `epochs`
+    small_size: bool = False  # also judged for the small model, see Evidence.margins
+    rates_of: str = ""  # small model: the role whose chosen dropout rates all roles use
+    whole: bool = False  # no verdict at all until every run has `epochs`
     is_extra: bool = False  # not a claim of the paper, not counted
     judge_fn: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
     rule_text: str = ""
@@ -131,7 +131,7 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
 
 
 def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
-    """How many seeds an answer rests on."""
+    """The number of seeds behind an outcome."""
     return outcome.n if outcome.n is not None else min(map(len, groups.values()))
 
 
@@ -144,7 +144,7 @@ def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, warning: str) -
 
 
 def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]) -> list[str]:
-    """What would turn an indication into a verdict: runs, and the MC of runs that have none."""
+    """The commands that would turn an indicative result into a verdict: missing runs, and MC of runs without it."""
     if status == SHORT:
         return commands((run, SEEDS) for run in claim.runs.values())
     wanted = []
@@ -155,17 +155,17 @@ def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]
 
 
 def _commands(claim: Claim, runs: Iterable[tuple[Run, tuple[int, ...]]]) -> list[str]:
-    """Commands for runs some of which may exist; a claim about MC says how many samples it needs."""
+    """Commands for runs, some of which may exist; for a claim about MC with the number of samples."""
     return [line + (f" mc.samples={MC_SAMPLES}" if claim.mc else "") for line in commands(runs)]
 
 
 def _with_mc(claim: Claim, groups: Mapping[str, Group]) -> dict[str, Group]:
-    """For a claim about MC the runs that have it: MC claims compare the SAME checkpoints, and count only those."""
+    """For a claim about MC, only the runs that have it: MC claims compare the SAME checkpoints."""
     return {role: group.with_metric("test_ppl_mc") if claim.mc else group for role, group in groups.items()}
 
 
 def _mc_problem(groups: Mapping[str, Group]) -> str:
-    """Why the MC values of these records decide nothing; empty when they do."""
+    """Why the MC values of these records cannot decide a claim; "" if they can."""
     for record in (record for group in groups.values() for record in group.records):
         samples = record.metric("mc_samples") or 0
         if samples < MC_SAMPLES:
@@ -180,7 +180,7 @@ def _mc_problem(groups: Mapping[str, Group]) -> str:
 
 
 def _small(claim: Claim, records: Records) -> str:
-    """The claim's rule at size small: every model at the rates chosen on validation."""
+    """The claim's rule for the small model: every model with the dropout rates chosen on validation data."""
     assert claim.rule is not None
     groups = _with_mc(claim, _small_groups(claim, records))
     if not all(group.records for group in groups.values()):
@@ -188,17 +188,17 @@ def _small(claim: Claim, records: Records) -> str:
     problem = _mc_problem(groups) if claim.mc else ""
     outcome = None if problem else claim.rule(Evidence(groups, margins=False))
     if outcome is None:
-        return f"small-size analogue open ({problem})" if problem else ""
+        return f"small model open ({problem})" if problem else ""
     n = _seeds(outcome, groups)
     parts = outcome.numbers.replace(" medium", "").replace(" large", "").split("; ")
-    text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim have the same analogue
+    text = "; ".join(dict.fromkeys(parts))  # both sizes of a claim map to the same small model
     missing = _grids(claim, records)
     seeds = f"n={n}" + (f", {INDICATIVE}" if n < claim.seeds or missing else "") + missing
-    return f"small-size analogue {'agrees' if outcome.agrees else 'disagrees'} ({text}; {seeds})"
+    return f"small model {'agrees' if outcome.agrees else 'disagrees'} ({text}; {seeds})"
 
 
 def _grids(claim: Claim, records: Records) -> str:
-    """Which models had fewer rates to choose from than planned: "; grid of naive: 1 of 3"."""
+    """The models with fewer grid points than planned: "; grid of naive: 1 of 3"."""
     models = dict.fromkeys(word.split("=")[1] for run in claim.runs.values() for word in run if "model=" in word)
     tried = {model: grid_coverage(records, model) for model in models}
     left = [f"{model}: {done} of {planned}" for model, (done, planned) in tried.items() if done < planned]
@@ -206,7 +206,7 @@ def _grids(claim: Claim, records: Records) -> str:
 
 
 def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
-    """Every role at its own best rates, or all at those of one role: then nothing but the role differs."""
+    """Every role with its best dropout rates, or all with those of one role, so that only the role differs."""
     if not claim.rates_of:
         return {role: best_on_validation(records, _at_small(run)) for role, run in claim.runs.items()}
     chosen = best_on_validation(records, _at_small(claim.runs[claim.rates_of]))
@@ -215,5 +215,5 @@ def _small_groups(claim: Claim, records: Records) -> dict[str, Group]:
 
 
 def _at_small(run: Run) -> Run:
-    """The same run at size small."""
+    """The same run with the small model."""
     return tuple("experiment=ptb_small" if o.startswith("experiment=ptb_") else o for o in run)

@@ -1,1 +1,1 @@
-"""results/report.html: tables, curves, figures and claims on one page that opens without a network."""
+"""results/report.html: tables, curves, figures and claims on one page that works offline."""

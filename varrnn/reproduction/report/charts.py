@@ -1,4 +1,4 @@
-"""Charts as data for the page, from records, or read off the figures of experiments/ (which draw each panel once)."""
+"""Charts as data for the page, from records or from the matplotlib figures of experiments/."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIGITS = 5
 
 
 def numbers(values: Any) -> list[float | None]:
-    """Five significant digits; what is not finite becomes null."""
+    """Round to five significant digits; numbers that are not finite become null."""
     return [float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
 
 
@@ -66,12 +66,12 @@ def _label(drawn: Line2D) -> str:
 
 
 def html(text: str) -> str:
-    """matplotlib's `$p_E$` as plotly understands it."""
+    """matplotlib's `$p_E$` in plotly's notation."""
     return re.sub(r"\$p_(\w)\$", r"p<sub>\1</sub>", text)
 
 
 def _is_reference(axes: Axes, drawn: Line2D) -> bool:
-    """axhline uses the axes' own coordinates horizontally, so its transform is not that of the data."""
+    """Whether a line comes from axhline, whose horizontal coordinates are those of the axes, not of the data."""
     return drawn.get_transform() is not axes.transData
 
 
@@ -84,13 +84,13 @@ def _trace(drawn: Line2D) -> Trace:
 
 
 def _dash(drawn: Line2D) -> str:
-    """The nearest line style of the page."""
+    """The closest line style of plotly."""
     style = str(drawn.get_linestyle())
     return {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot", "None": "none"}.get(style, "longdash")
 
 
 def _add_bands(axes: Axes, traces: list[Trace]) -> None:
-    """fill_between around a curve of the same colour and the same points: one standard deviation over seeds."""
+    """The band of a curve, one standard deviation over seeds: fill_between with the same colour and points."""
     for band in (found for found in axes.collections if isinstance(found, PolyCollection)):
         vertices = np.asarray(band.get_paths()[0].vertices)
         places = np.unique(vertices[:, 0])
@@ -103,7 +103,7 @@ def _add_bands(axes: Axes, traces: list[Trace]) -> None:
 
 
 def record_command(group: Group) -> str:
-    """The command behind a group of records: its choices, what differs from their defaults, the seeds."""
+    """The command of a group of records: its choices, the options that differ from their defaults, the seeds."""
     first = group.records[0]
     usual = {"cell": "lstm", "protocol": "paper"}
     chosen = [f"{name}={value}" for name, value in first.choices.items() if usual.get(name) != value]
@@ -134,7 +134,7 @@ def learning_curves(records: Records) -> list[Chart]:
 
 
 def _learning_curve(records: Records, size: str) -> Chart:
-    """Rates of the small model are chosen on validation; those of the others are the paper's."""
+    """The records of a model: of the small size the point chosen on validation data, else the paper's rates."""
     small = size == "small"
     metric = "valid_ppl" if small else "valid_ppl_authors"
     models = sorted(TABLE1_MODELS, key=lambda model: VARIANTS[model].order)
@@ -171,7 +171,7 @@ def _learning_curve(records: Records, size: str) -> Chart:
 
 
 def _range(traces: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[float] | None:
-    """The first epochs lie far above the rest; they are reached by zooming out."""
+    """The initial vertical range, without the first epochs, which are far above the rest (zoom out to see them)."""
     shown = [made["y"] for made in traces if made["y"] and not made.get("hidden")]
     if not shown:
         return None

@@ -30,13 +30,13 @@ from varrnn.reproduction.runs import commands
 
 FIGURES = tuple(f"figure{number}" for number in range(2, 16))
 SPEED_SIZES = ("small", "medium", "large", "sentiment")
-# what a tile shows: the four groups of the board
+# the four groups of tiles on the board
 AGREES, DISAGREES, INDICATION, OPEN = "agrees", "disagrees", "indicative", "not run"
 GROUPS = {REPRODUCED: AGREES, BY_TEST: AGREES, NOT_REPRODUCED: DISAGREES, INDICATIVE: INDICATION, SHORT: INDICATION}
 
 
 def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Everything on the page; `words` is what analysis.word_samples has measured, where a trained model is at hand."""
+    """The content of the page; `words` comes from analysis.word_samples, if a trained model is available."""
     verdicts = judge_all(records)
     modules = {name: experiment(name) for name in names()}
     return {
@@ -51,7 +51,7 @@ def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[s
 
 
 def _perplexity_tables(modules: Mapping[str, Any], records: Records) -> list[Table]:
-    """Table 1 at both sizes, and the small model, which the paper does not have."""
+    """Table 1 at both sizes, and the small model, which is not in the paper."""
     small = next(module for name, module in modules.items() if name in ("small", "small"))
     return [*modules["table1"].tables(records), small.table(records)]
 
@@ -62,7 +62,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _figure(module: Any, records: Records) -> dict[str, Any]:
-    """The panels of a figure that have data, and the commands of the runs that it still needs."""
+    """The panels of a figure that have data, and the commands of its missing runs."""
     artefact = module.ARTEFACT
     with collect() as figures:
         artefact.render(records, Path())
@@ -79,8 +79,8 @@ def _figure(module: Any, records: Records) -> dict[str, Any]:
 
 
 def _claim(claim: Claim, verdict: Verdict, modules: Mapping[str, Any]) -> dict[str, Any]:
-    """One tile of the board, and what it opens to."""
-    small = re.match(r"small-size analogue (\w+)", verdict.small_size)
+    """One tile of the board, and its details."""
+    small = re.match(r"small model (\w+)", verdict.small_size)
     agreed = {True: AGREES, False: DISAGREES, None: ""}[verdict.agrees]
     return {
         "id": claim.id,

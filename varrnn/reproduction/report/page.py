@@ -1,4 +1,4 @@
-"""The one HTML file: template, style, script, the charts' library and the content, all inside it."""
+"""One self-contained HTML file: template, style, script, plotly and the content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from varrnn.errors import UserError
 
 
 def chart_library() -> str:
-    """plotly's script, which the Python package carries."""
+    """plotly's script, from the Python package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -25,12 +25,12 @@ def _asset(name: str) -> str:
 
 
 def render(content: Mapping[str, Any], library: str | None = None) -> str:
-    """The whole page. Its content security policy forbids every request, so that it cannot depend on a network."""
+    """The whole page. Its content security policy forbids network requests."""
     tree = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     parts = {
         "style": _asset("page.css"),
         "library": (chart_library() if library is None else library).replace("</script", "<\\/script"),
-        "content": tree.replace("<", "\\u003c"),  # words such as </script> stay words
+        "content": tree.replace("<", "\\u003c"),  # so that a word such as </script> does not end the script
         "script": _asset("page.js"),
     }
     return re.sub(r"/\*(\w+)\*/", lambda found: parts[found[1]], _asset("page.html"))
