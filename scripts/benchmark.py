@@ -1,6 +1,7 @@
 """Words per second of every variant beside nn.LSTM, the usual autograd loop, and the matrix products alone.
 
     python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
+    python scripts/benchmark.py --size library [--filter "lstm T50"]   # the layers alone beside torch's, any shape
 
 All candidates run interleaved in ONE process, one step each per round; ratios are medians of paired ratios within a
 round, so that a busy machine disturbs them little. Compare within one table only.
@@ -21,7 +22,7 @@ from matplotlib.figure import Figure
 
 from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
-from varrnn.benchmark import concurrency
+from varrnn.benchmark import concurrency, library
 from varrnn.benchmark.chart import LABELS, bars
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
@@ -35,6 +36,7 @@ from varrnn.training.device import PRECISIONS, parse_device, set_precision
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
+ROW_SECONDS = 2.0  # per row of the library's table
 ROUNDS, QUICK_ROUNDS = 10, 3  # at least: a median of fewer is moved by every disturbance
 MC_ROWS = 100
 GPU_STEPS = 10
@@ -43,13 +45,16 @@ SIDE_BY_SIDE = ("small", "sentiment")  # what is trained on CPUs
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="all", choices=[*benchmark_candidates.SHAPES, "all"])
+    parser.add_argument("--size", default="all", choices=[*benchmark_candidates.SHAPES, "all", "library"])
+    parser.add_argument("--filter", default="", help="with --size library: rows that contain all of these words")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--json", type=Path, help="write all numbers to this file")
     where.add_argument("--record", action="store_true", help="write a record of this machine, which `make paper` shows")
     parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
     parser.add_argument("--quick", action="store_true", help="three rounds per size: a look, not a measurement")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
+    parser.add_argument(
+        "--seconds", type=float, help="time per size (60), or per row of the library's table (2); at least ten rounds"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
     parser.add_argument("--device", default="auto", help="auto (the GPU where there is one), cpu, cuda or cuda:N")
     parser.add_argument("--precision", default="highest", choices=PRECISIONS, help="of GPU products: float32, or TF32")
@@ -158,6 +163,15 @@ def table(name: str, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def measure_library(chosen: argparse.Namespace, record: dict[str, Any]) -> None:
+    """Print the table of the layers alone; with ``--threads`` for that number of threads and for one."""
+    rows = library.choose_rows(chosen.filter, torch.get_num_threads())
+    seconds = ROW_SECONDS if chosen.seconds is None else chosen.seconds
+    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (seconds, ROUNDS)
+    for line in library.lines(rows, CLOCKS[chosen.clock], *limits, record.setdefault("library", {})):
+        print(line, flush=True)
+
+
 def chart(record: dict[str, Any], file: Path) -> None:
     sizes = [name for name in benchmark_candidates.SHAPES if name in record]
     with matplotlib.rc_context(RC):
@@ -190,6 +204,10 @@ def check(chosen: argparse.Namespace) -> None:
         raise UserError(
             f"--record: uncommitted changes in {', '.join(run_summary.TRACKED_PATHS)} ({code}); commit first"
         )
+    if chosen.filter and chosen.size != "library":
+        raise UserError(f"--filter {chosen.filter!r}: only the library's table has rows to choose; add --size library")
+    if chosen.size == "library" and (chosen.chart or parse_device(chosen.device).type != "cpu"):
+        raise UserError("--size library: a table for CPUs without a chart; leave --chart out and add --device cpu")
     formats = Figure().canvas.get_supported_filetypes()
     if chosen.chart and chosen.chart.suffix[1:] not in formats:
         raise UserError(f"--chart {chosen.chart}: allowed endings are {', '.join(sorted(formats))}")
@@ -222,9 +240,13 @@ def main() -> None:
     written = [fileio.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
-    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (chosen.seconds, ROUNDS)
+    if chosen.size == "library":
+        measure_library(chosen, record)
+    seconds = SECONDS if chosen.seconds is None else chosen.seconds
+    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (seconds, ROUNDS)
     timer = Timer(chosen.clock, device, *limits)
-    for name in benchmark_candidates.SHAPES if chosen.size == "all" else [chosen.size]:
+    sizes = {"all": list(benchmark_candidates.SHAPES), "library": []}.get(chosen.size, [chosen.size])
+    for name in sizes:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
     if file:
