@@ -114,9 +114,9 @@ class VariationalRNNBase(MaskedModule):
                 state = tuple(h[index] for h in hidden)
                 masks = Masks(*(rules.cast(z, dtype) for z in drawn[index]))
                 steps = sequences.turn(out) if backwards else out
-                history = self._run(steps, state, index, masks, sequences.lengths)
-                finals.append(tuple(sequences.last(h) for h in history))
-                outputs.append(sequences.turn(history[0]) if backwards else history[0])
+                history, final = self._run(steps, state, index, masks, sequences)
+                finals.append(final)
+                outputs.append(sequences.turn(history) if backwards else history)
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
         return out, tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
 
@@ -188,9 +188,12 @@ class VariationalRNNBase(MaskedModule):
         """The parameters of each layer and direction, as torch's layers list them."""
         return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
 
-    def _run(self, x: Tensor, state: State, index: int, masks: Masks, lengths: Tensor | None) -> State:
+    def _run(self, x: Tensor, state: State, index: int, masks: Masks, sequences: Sequences) -> tuple[Tensor, State]:
         weights = self._weights(index, x.dtype)
-        return run_sequence(self.cell, x, state, weights, masks, lengths, self.backend)
+        order = sequences.order
+        if order is not None:
+            masks = Masks(*(z if z.shape[2] == 1 else z.index_select(2, order) for z in masks))
+        return run_sequence(self.cell, x, state, weights, masks, sequences.batch_sizes, self.backend)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
@@ -228,7 +231,7 @@ class VariationalRNNBase(MaskedModule):
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
         if masks is None:
             if self.masks_on:
-                return self._draw_masks(sequences.batch_size, sequences.steps.shape[0])
+                return self._draw_masks(sequences.batch_size, sequences.length)
             return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
@@ -253,7 +256,7 @@ class VariationalRNNBase(MaskedModule):
         return self.draw_or_held(key, self.sample_masks, batch_size)
 
     def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
-        steps, batch = sequences.steps.shape[:2]
+        steps, batch = sequences.length, sequences.batch_size
         sizes = (self._shapes(index)[0][1], self.hidden_size, self.hidden_size)
         gates = (self.cell.gates, self.cell.gates, 2)
         for name, z, gate, size in zip(Masks._fields, masks, gates, sizes):
@@ -397,7 +400,8 @@ class VariationalRNN(VariationalRNNBase):
         dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
             torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
             recurrent state.
-        backend: "auto", "reference" or "builtin" (torch's own kernel, where h is not masked).
+        backend: "auto" chooses; "reference", "torch", "c" or "builtin" forces an implementation (see
+            ``varrnn.kernels``).
 
     Shape:
         - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.

@@ -47,7 +47,7 @@ def test_builtin_equals_reference(name, rates, bias, dtype):
 
 @pytest.mark.parametrize("backend", ["torch", "c"])
 @pytest.mark.parametrize("rates", [name for name in FOLDING if "per_batch" in name])
-@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
 def test_masks_of_a_batch_equal_the_reference(name, rates, backend):
     if backend == "c" and c_library.get_library() is None:
         pytest.skip(c_library.load_status()[1])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
 from varrnn.dropout import Masks, is_ones
+from varrnn.kernels.step_rows import StepRows
 
 _VF = torch._VF  # type: ignore[attr-defined]
 FUNCTIONS: dict[Cell, Callable[..., Any]] = {
@@ -48,21 +49,24 @@ def fold(weight: Tensor, z: Tensor, gates: int) -> Tensor:
     return (weight.unflatten(0, (gates, -1)) * z[0]).flatten(0, 1)
 
 
-def run(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks) -> State:
-    """Every h_t, and the LAST c_t of an LSTM as (1, B, H)."""
+def run(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> tuple[Tensor, State]:
+    """Every h_t, and the last states, (B, H)."""
     if folds(masks.z_x):
         w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.gates))
+    elif rows.packed:
+        x = x * rows.mask(masks.z_x, 0, rows.steps)[0, 0]
     else:
         x = x * masks.z_x[:, 0]
     w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.gates))
     hx = tuple(s.unsqueeze(0).contiguous() for s in state)
     train = torch.is_grad_enabled()  # cuDNN has no backward pass otherwise
     weights = one_buffer(w) if x.is_cuda else [t for t in w if t is not None]
-    arguments = (weights, w.b_ih is not None, 1, 0.0, train, False, False)
-    if cell.states == 1:
-        return (FUNCTIONS[cell](x, hx[0], *arguments)[0],)
-    h, _, c = FUNCTIONS[cell](x, hx, *arguments)
-    return h, c
+    arguments = (hx if cell.states > 1 else hx[0], weights, w.b_ih is not None, 1, 0.0, train, False)
+    if rows.packed:
+        h, *final = FUNCTIONS[cell](x, rows.batch_sizes, *arguments)
+    else:
+        h, *final = FUNCTIONS[cell](x, *arguments, False)
+    return h, tuple(last[0] for last in final)
 
 
 def one_buffer(w: Weights) -> list[Tensor]:
