@@ -29,7 +29,7 @@ INLINE const float *candidate_mask(const layer *s, i64 t, i64 row) {
 INLINE void recur(const layer *s, i64 t, i64 gate, i64 rows, i64 width, i64 column, const float *h, const float *init,
                   i64 init_row, float *sums) {
     const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * s->size * WIDTH;
-    const matmul_args f = {h, s->size, 1, s->size, panel, WIDTH, rows_of(s, t) <= FEW};
+    const matmul_args f = {h, s->size, 1, s->size, panel, WIDTH, few_rows(s, t)};
     product(rows, width, f, init, init_row, sums, WIDTH);
 }
 
@@ -132,7 +132,7 @@ static void reset_grad(const layer *s, const float *r, const float *factor, cons
 static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const gru *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, now = begin_of(s, t) * n, next = GATES * n, few = rows_of(s, t) <= FEW;
+    const i64 n = s->size, now = begin_of(s, t) * n, next = GATES * n, few = few_rows(s, t);
     const float *previous = h_before(s, t), *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
     const float *m_n = candidate_mask(s, t, 0);
     float *dh_n = p->reset_after ? p->dh_n + now - begin_of(s, s->chunk_start) * n : 0;

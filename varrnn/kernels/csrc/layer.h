@@ -39,6 +39,7 @@ INLINE i64 first_of(const layer *s, i64 n, i64 thread) { return split_begin(n, t
 /* The first row of a step, the number of its rows, the rows of the chunk. */
 INLINE i64 begin_of(const layer *s, i64 t) { return s->begins ? s->begins[t] : t * s->batch; }
 INLINE i64 rows_of(const layer *s, i64 t) { return s->begins ? s->begins[t + 1] - s->begins[t] : s->batch; }
+INLINE i64 few_rows(const layer *s, i64 t) { return rows_of(s, t) <= FEW ? rows_of(s, t) : 0; }
 static i64 rows_in_chunk(const layer *s) { return begin_of(s, s->chunk_end) - begin_of(s, s->chunk_start); }
 
 INLINE const float *h_before(const layer *s, i64 t) { return t ? s->h + begin_of(s, t - 1) * s->size : s->h0; }
@@ -109,7 +110,7 @@ static void project(const layer *s, int gates, i64 first, i64 last) {
 /* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
  * gates, for one panel of columns. da has its first row, rows of it are `next` long; m is the first gate's mask. */
 static void input_grad_panel(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m,
-                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to, int few) {
+                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to, i64 few) {
     const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
     const i64 width = min_i64(WIDTH, units - column);
     float sums[ROWS * WIDTH];
@@ -132,7 +133,7 @@ static void input_grad_panel(const layer *s, int count, const float *da, i64 nex
 }
 
 static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
-                       i64 rows, i64 units, const float *packed, float *to, int few) {
+                       i64 rows, i64 units, const float *packed, float *to, i64 few) {
     for (i64 column = 0; column < units; column += WIDTH)
         input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to, few);
 }

@@ -39,7 +39,7 @@ static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, co
     for (i64 gate = 0; gate < GATES; gate++) {
         const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
         const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
-        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH, rows_of(s, t) <= FEW};
+        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH, few_rows(s, t)};
         const float *a = gates_at(s, GATES, t, row) + gate * n + column;
         product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
     }
@@ -119,7 +119,7 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
     }
     const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
     input_grad(s, GATES, da_at(s, GATES, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh,
-               rows_of(s, t) <= FEW);
+               few_rows(s, t));
 }
 
 static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }

@@ -20,7 +20,7 @@ static void forward_step(const void *p, i64 t, i64 row, i64 rows) {
         for (i64 k = 0; k < tiles(rows); k++) {
             const i64 at = row + tile_begin(rows, k), height = row + tile_begin(rows, k + 1) - at;
             const i64 width = min_i64(WIDTH, n - column);
-            const matmul_args f = {read + at * n, n, 1, n, s->packed_hh + column * n, WIDTH, rows_of(s, t) <= FEW};
+            const matmul_args f = {read + at * n, n, 1, n, s->packed_hh + column * n, WIDTH, few_rows(s, t)};
             float sums[ROWS * WIDTH], *h = s->h + (begin_of(s, t) + at) * n + column;
             product(height, width, f, gates_at(s, GATES, t, at) + column, n, sums, WIDTH);
             for (i64 r = 0; r < height; r++)
@@ -46,7 +46,7 @@ static void backward_step(const void *p, i64 t, i64 row, i64 rows) {
     }
     const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
     input_grad(s, GATES, da_at(s, GATES, t, row), n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh,
-               rows_of(s, t) <= FEW);
+               few_rows(s, t));
 }
 
 static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
