@@ -7,6 +7,7 @@ Names of the probabilities elsewhere: p_E / p_W / p_U / p_y are dropout_x / _i /
 p_emb / p_W / p_U / p_dense in their Keras fork. Ours always mean the probability of DROPPING.
 """
 
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -211,6 +212,12 @@ def ones(**where) -> Tensor:
         one = torch.ones(1, 1, 1, 1, **where)
     one.varrnn_ones = True  # type: ignore[attr-defined]
     return one
+
+
+@functools.cache
+def shared_ones(device: torch.device, dtype: torch.dtype) -> Masks:
+    """Masks of ones that are never handed out: making three tensors at every call costs as much as a small step."""
+    return Masks(*(ones(device=device, dtype=dtype) for _ in range(3)))
 
 
 def is_ones(z: Tensor) -> bool:

@@ -153,6 +153,12 @@ class VariationalRNNBase(MaskedModule):
         """The dropout approximation: masks of ones, and for Moon's rule with cell_scaling="step" of 1 - p_c."""
         return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
 
+    def _own_approximation(self) -> Masks:
+        """The same, made once for a device and a type: nobody else can write into these."""
+        if torch.compiler.is_compiling() or followed() or self.dropout.p_c:
+            return self._approximation()
+        return rules.shared_ones(**self._where())
+
     def _approximation(self) -> Masks:
         return rules.approximation(self.dropout, self.cell_scaling, **self._where())
 
@@ -232,7 +238,7 @@ class VariationalRNNBase(MaskedModule):
         if masks is None:
             if self.masks_on:
                 return self._draw_masks(sequences.batch_size, sequences.length)
-            return (self._approximation(),) * (self.num_layers * self.directions)  # nobody else can write into these
+            return (self._own_approximation(),) * (self.num_layers * self.directions)
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(

@@ -64,21 +64,34 @@ def choose_backend(
 
     A ``requested`` backend that cannot do it is refused with the reason.
     """
-    reasons = {
-        "torch": _no_kernel(cell, masks),
-        "c": _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks),
-        "fused": _no_kernel(cell, masks) or fused.unsupported(cell, x, masks),
-        "builtin": _no_builtin(cell, x, masks),
-    }
+
+    def unsupported(name: str) -> str | None:
+        return _unsupported(name, cell, x, rows, state, w, masks)
+
     if requested != "auto":
-        if reason := reasons.get(requested):
+        if reason := unsupported(requested):
             raise ValueError(f"backend={requested!r}: {reason}; use backend='auto' or 'reference'")
         return requested
-    own = next((name for name in ("c", "fused", "torch") if reasons[name] is None), "reference")
-    if own == "c" and _few_steps(rows, w):
+    can_builtin = unsupported("builtin") is None
+    if can_builtin and (x.is_cuda or (builtin.is_one_step(x, rows) and not builtin.must_fold(cell, masks))):
+        return "builtin"
+    own = next((name for name in ("c", "fused", "torch") if unsupported(name) is None), "reference")
+    if own == "c" and _plain_products_are_faster(cell, x, rows, w, masks):
         own = "torch"
-    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
-    return "builtin" if reasons["builtin"] is None and _builtin_is_faster(cell, x, rows, w, own, training) else own
+    return "builtin" if can_builtin and _builtin_is_faster(cell, x, rows, state, w, own) else own
+
+
+def _unsupported(
+    name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks
+) -> str | None:
+    """Why a backend cannot do this, or None."""
+    if name == "builtin":
+        return _no_builtin(cell, x, rows, masks)
+    if name == "c":
+        return _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks)
+    if name == "fused":
+        return _no_kernel(cell, masks) or fused.unsupported(cell, x, masks)
+    return _no_kernel(cell, masks) if name == "torch" else None
 
 
 def _no_kernel(cell: Cell, masks: Masks) -> str | None:
@@ -94,32 +107,43 @@ def _no_kernel(cell: Cell, masks: Masks) -> str | None:
     return None
 
 
-def _no_builtin(cell: Cell, x: Tensor, masks: Masks) -> str | None:
+def _no_builtin(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | None:
     if followed():
         return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
     if any(z.requires_grad for z in masks):
         return "a mask needs a gradient"
-    return builtin.unsupported(cell, x, masks)
+    return builtin.unsupported(cell, x, rows, masks)
 
 
-def _few_steps(rows: StepRows, w: Weights) -> bool:
-    """Whether the C code would spend more time on packing the weights than plain products take for all steps."""
+def _plain_products_are_faster(cell: Cell, x: Tensor, rows: StepRows, w: Weights, masks: Masks) -> bool:
+    """Whether the C code would spend more time on packing the weights than plain products take for all steps.
+
+    The GRU has a single step under autograd (``gru_torch.run_step``), which is faster at every size with tied masks.
+    """
+    if (
+        isinstance(cell, GRUCell)
+        and gru_torch.can_step(cell, rows, x)
+        and masks.z_x.shape[1] == masks.z_h.shape[1] == 1
+    ):
+        return True
     return rows.steps <= FEW_STEPS and w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
 
 
-def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, w: Weights, own: str, training: bool) -> bool:
-    """Whether torch's own layer is faster than our ``own`` backend: on a GPU always, on a CPU by what was measured.
+def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, own: str) -> bool:
+    """Whether torch's own layer is faster than our ``own`` backend on a CPU, by what was measured (README.md here).
 
-    One thread, Intel Xeon with AVX512, torch 2.13: without gradients oneDNN's LSTM is 1.05 to 1.3 times as fast as our
-    C code, which wins in training and for every GRU, except over one or two steps.
+    Without gradients oneDNN's LSTM is faster than our C code, which wins in training, for every GRU and RNN, and for
+    packed sequences, which oneDNN does not take.
     """
-    if x.is_cuda or own == "reference":
+    if own == "reference":
         return True
+    if rows.steps <= FEW_STEPS:
+        return False
+    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
+    onednn = isinstance(cell, LSTMCell) and has_onednn(w.w_hh) and not rows.packed
     if own == "c":
-        return isinstance(cell, LSTMCell) and not training and has_onednn(w.w_hh) and rows.total >= BUILTIN_MIN_ROWS
-    if _few_steps(rows, w):
-        return isinstance(cell, GRUCell)
-    return has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
+        return onednn and not training and rows.total >= BUILTIN_MIN_ROWS
+    return onednn and not prefer_onednn(w.w_hh)
 
 
 def run_sequence(
@@ -173,6 +197,9 @@ def _run_kernel(name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, 
     if isinstance(cell, LSTMCell):
         return lstm.run(LSTM[name], cell, x, rows, state, w, masks)
     if isinstance(cell, GRUCell):
+        if name == "torch" and gru_torch.can_step(cell, rows, x):
+            h = gru_torch.run_step(cell, x.view(rows.batch, -1), state[0], w, masks)
+            return (h.view(*x.shape[:-1], -1),)
         return gru.run(GRU[name], cell, x, rows, state, w, masks)
     return rnn.run(RNN[name], cell, x, rows, state, w, masks)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import GRUCell, Weights
-from varrnn.dropout import Masks
+from varrnn.dropout import Masks, is_ones
 from varrnn.kernels.gru import Saved
 from varrnn.kernels.matmul import (
     GateGradient,
@@ -216,3 +216,31 @@ def backward_steps(
             dh = d_reset.mul_(r_t).addcmul_(dh, u_t)
         dh = dh.add_(recurrence.ru.backward(d_ru_t, start + t))
     return dh
+
+
+def can_step(cell: GRUCell, rows: StepRows, x: Tensor) -> bool:
+    """Whether ``run_step`` computes this: a single step on a CPU, the reset after the product."""
+    return rows.steps == 1 and cell.reset_after and x.device.type == "cpu"
+
+
+def run_step(cell: GRUCell, x: Tensor, h: Tensor, w: Weights, masks: Masks) -> Tensor:
+    """One step of x (B, I) under autograd: for a single step its graph costs less than the buffers of many steps."""
+    x_ru, x_n = split_gates(step_product(x, masks.z_x, w.w_ih, w.b_ih))
+    h_ru, h_n = split_gates(step_product(h, masks.z_h, w.w_hh, w.b_hh))
+    r, u = cell.gate_activation(x_ru + h_ru).chunk(2, dim=-1)
+    return torch.lerp(cell.candidate_activation(torch.addcmul(x_n, r, h_n)), h, u)
+
+
+def step_product(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(x o z) W + b of one step for all gates, (B, 3H)."""
+    if z.shape[1] == 1:
+        return torch.nn.functional.linear(x if is_ones(z) else x * z[0, 0], weight, bias)
+    parts = (x * z[0]) @ weight.unflatten(0, (3, -1)).transpose(1, 2)
+    out = parts.transpose(0, 1).flatten(1)
+    return out if bias is None else out + bias
+
+
+def split_gates(a: Tensor) -> tuple[Tensor, Tensor]:
+    """r and u, and the candidate, of (B, 3H)."""
+    size = a.shape[-1] // 3
+    return a[:, : 2 * size], a[:, 2 * size :]
