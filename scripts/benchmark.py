@@ -26,7 +26,7 @@ from varrnn.benchmark import concurrency, library
 from varrnn.benchmark.chart import LABELS, bars
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
-from varrnn.kernels import c_library
+from varrnn.kernels import c_library, cpu_cache
 from varrnn.records import integrity
 from varrnn.records.store import RECORDS
 from varrnn.reporting.style import RC
@@ -182,9 +182,14 @@ def chart(record: dict[str, Any], file: Path) -> None:
 
 
 def record_path(machine: dict[str, Any]) -> Path:
-    """`results/records/benchmark/amd_epyc_2_cores.json`"""
-    name = machine["gpu"] or f"{machine['cpu']} {machine['cores']} cores"
+    """`results/records/benchmark/amd_epyc_avx512_l3_32768_kb_2_cores.json`: processors of one name differ in these."""
+    parts = [machine["cpu"], machine.get("instructions"), *(f"l3 {kb} kb" for kb in _last_cache(machine))]
+    name = machine["gpu"] or " ".join(str(part) for part in (*parts, machine["cores"], "cores") if part)
     return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
+
+
+def _last_cache(machine: dict[str, Any]) -> list[int]:
+    return [kb for name, kb in (machine.get("caches") or {}).items() if name == "l3_kb"]
 
 
 def check(chosen: argparse.Namespace) -> None:
@@ -217,6 +222,7 @@ def environment(device: torch.device, clock: str) -> dict[str, Any]:
     """The machine and the code behind the numbers."""
     return {
         **run_summary.hardware(device),
+        "caches": cpu_cache.describe() if device.type == "cpu" else None,
         "torch": torch.__version__,
         "clock": clock,
         "commit": run_summary.code_version(),

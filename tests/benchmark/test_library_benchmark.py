@@ -43,7 +43,9 @@ def test_rows():
     rows = library.choose_rows("", 2)
     assert len({row.name for row in rows}) == len(rows) == len(library.SHAPES) * 3 * 2
     assert {row.threads for row in library.choose_rows("", 1)} == {1}
-    assert [row.name for row in library.choose_rows("lstm [400] threads", 2)] == ["lstm [400]+[5]*31,I64,H128 2 threads"]
+    assert [row.name for row in library.choose_rows("lstm [400] threads", 2)] == [
+        "lstm [400]+[5]*31,I64,H128 2 threads"
+    ]
     with pytest.raises(UserError, match="--filter 'lstn': no row has all of these words"):
         library.choose_rows("lstn", 1)
 

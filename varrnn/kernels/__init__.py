@@ -21,6 +21,7 @@ from varrnn.dropout import Masks
 from varrnn.kernels import (
     builtin,
     c_library,
+    cpu_cache,
     fused,
     gru,
     gru_c,
@@ -126,7 +127,10 @@ def _plain_products_are_faster(cell: Cell, x: Tensor, rows: StepRows, w: Weights
         and masks.z_x.shape[1] == masks.z_h.shape[1] == 1
     ):
         return True
-    return rows.steps <= FEW_STEPS and w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
+    if rows.steps <= FEW_STEPS:
+        return w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
+    # each thread reads all of U for its rows at every step, which pays as long as a cache holds it
+    return rows.batch > 1 and w.w_hh.nbytes > cpu_cache.last_level() and prefer_onednn(w.w_hh)
 
 
 def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, own: str) -> bool:
@@ -137,13 +141,17 @@ def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, state: State, w: W
     """
     if own == "reference":
         return True
-    if rows.steps <= FEW_STEPS:
+    if own == "torch" and 1 < rows.steps <= FEW_STEPS:
+        return not isinstance(cell, LSTMCell)
+    if rows.steps == 1:
         return False
     training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
-    onednn = isinstance(cell, LSTMCell) and has_onednn(w.w_hh) and not rows.packed
     if own == "c":
+        onednn = isinstance(cell, LSTMCell) and has_onednn(w.w_hh) and not rows.packed
         return onednn and not training and rows.total >= BUILTIN_MIN_ROWS
-    return onednn and not prefer_onednn(w.w_hh)
+    if rows.packed:
+        return not training
+    return has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
 
 
 def run_sequence(
