@@ -242,7 +242,9 @@ def is_read_mask(z_c: Tensor) -> bool:
 
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another type; ones stay marked."""
-    if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
+    if z.dtype == dtype:
+        return z
+    if z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
         return z.to(dtype)
     return ones(device=z.device, dtype=dtype)
 

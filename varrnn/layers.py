@@ -4,6 +4,7 @@ Constructor, call, shapes and parameter names are those of ``torch.nn.LSTM``, ``
 ``DropoutRates`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
 """
 
+import functools
 import math
 from dataclasses import fields
 from typing import Any
@@ -98,7 +99,7 @@ class VariationalRNNBase(MaskedModule):
         drawn = self._masks(masks, sequences)
         dtype = self._precision(sequences.steps)
         check_state_dtype(type(self).__name__, hidden, sequences.steps)
-        hidden = tuple(h.to(dtype) for h in hidden)
+        hidden = tuple(in_dtype(h, dtype) for h in hidden)
         with without_autocast(sequences.steps.device.type):  # everything is cast once, before the first step
             out, final = self._forward(sequences, hidden, drawn, dtype)
         return sequences.restore(out), final if self.cell.states > 1 else final[0]
@@ -106,7 +107,7 @@ class VariationalRNNBase(MaskedModule):
     def _forward(
         self, sequences: Sequences, hidden: State, drawn: tuple[Masks, ...], dtype: torch.dtype
     ) -> tuple[Tensor, State]:
-        out, finals = sequences.steps.to(dtype), []
+        out, finals = in_dtype(sequences.steps, dtype), []
         for layer in range(self.num_layers):
             outputs = []
             for index in range(layer * self.directions, (layer + 1) * self.directions):
@@ -203,11 +204,13 @@ class VariationalRNNBase(MaskedModule):
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         """The parameters of a layer and direction, none of another shape: C code reads as far as it is told."""
-        found = {name: getattr(self, name) for name in self._names(index)}
-        for (name, tensor), shape in zip(found.items(), self._shapes(index)):
-            if not torch.jit.is_tracing() and tuple(tensor.shape) != shape:
-                raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
-        return Weights(*(tensor.to(dtype) for tensor in found.values()))
+        names = self._names(index)
+        found = [getattr(self, name) for name in names]
+        if not torch.jit.is_tracing():
+            for name, tensor, shape in zip(names, found, self._shapes(index)):
+                if tensor.shape != shape:
+                    raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
+        return Weights(*(in_dtype(tensor, dtype) for tensor in found))
 
     def _precision(self, x: Tensor) -> torch.dtype:
         """The dtype to compute in: the layer's own, or autocast's."""
@@ -218,10 +221,8 @@ class VariationalRNNBase(MaskedModule):
             raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
         return own
 
-    def _names(self, index: int) -> list[str]:
-        layer, direction = divmod(index, self.directions)
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
-        return [f"{kind}_l{layer}{'_reverse' if direction else ''}" for kind in kinds]
+    def _names(self, index: int) -> tuple[str, ...]:
+        return weight_names(*divmod(index, self.directions), self.bias)
 
     def _shapes(self, index: int) -> list[tuple[int, ...]]:
         rows = self.cell.gates * self.hidden_size
@@ -445,6 +446,18 @@ class VariationalRNN(VariationalRNNBase):
         self.nonlinearity = nonlinearity
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
+
+
+def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``tensor.to(dtype)``, whose call alone costs as much as a small layer's other checks together."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+@functools.cache
+def weight_names(layer: int, direction: int, bias: bool) -> tuple[str, ...]:
+    """The names of the parameters of a layer and direction, as torch's layers have them."""
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if bias else 2]
+    return tuple(f"{kind}_l{layer}{'_reverse' if direction else ''}" for kind in kinds)
 
 
 def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -> None:
