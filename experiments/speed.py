@@ -28,21 +28,38 @@ def measured(records: Records) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def table(records: Records) -> Table:
-    benchmark, sizes = measured(records)
-    rows = (
-        [[label, *(_speed(benchmark[size], key) for size in sizes)] for key, label in LABELS.items()] if sizes else []
-    )
-    if sizes:
-        rows += ratios(benchmark, sizes)
-    note = f"{NOTE} Measured on: {machine(benchmark)}." if sizes else f"Not run: `{COMMAND}`."
-    return Table("speed", "Words per second", ("", *sizes), rows, note)
+    """A column for each size, and where several processors are on record one for each of them."""
+    columns = [
+        (size, benchmark)
+        for size in SIZES
+        for benchmark in records.benchmarks
+        if isinstance(benchmark.get(size), Mapping)
+    ]
+    if not columns:
+        return Table("speed", "Words per second", ("",), [], f"Not run: `{COMMAND}`.")
+    several = len(records.benchmarks) > 1
+    heads = [f"{size}: {processor(benchmark)}" if several else size for size, benchmark in columns]
+    rows = [[label, *(_speed(one[size], key) for size, one in columns)] for key, label in LABELS.items()]
+    note = f"{NOTE} Measured on: {'; '.join(machine(benchmark) for benchmark in records.benchmarks)}."
+    return Table("speed", "Words per second", ("", *heads), rows + ratios(columns), note)
+
+
+def processor(benchmark: Mapping[str, Any]) -> str:
+    """What distinguishes a machine in a column's head; earlier records name the processor alone."""
+    info = benchmark.get("machine") or {}
+    if info.get("gpu"):
+        return str(info["gpu"])
+    last = (info.get("caches") or {}).get("l3_kb")
+    parts = (info.get("cpu"), info.get("instructions"), f"L3 {last / 1024:.0f} MB" if last else None)
+    return ", ".join(str(part) for part in parts if part)
 
 
 def machine(benchmark: Mapping[str, Any]) -> str:
     """CPU or GPU, threads and torch, as the benchmark recorded them."""
     info = benchmark.get("machine") or {}
-    names = ("gpu", "cpu", "cores", "threads", "torch")
-    return ", ".join(f"{name} {info[name]}" for name in names if info.get(name))
+    names = ("gpu", "cpu", "instructions", "cores", "threads", "torch")
+    caches = [f"{name[:-3].upper()} {kb} KB" for name, kb in (info.get("caches") or {}).items()]
+    return ", ".join([*(f"{name} {info[name]}" for name in names if info.get(name)), *caches])
 
 
 def _speed(speeds: Mapping[str, Any], key: str) -> str:
@@ -57,15 +74,16 @@ def _number(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f}"
 
 
-def ratios(benchmark: Mapping[str, Any], sizes: list[str]) -> list[list[str]]:
+def ratios(columns: list[tuple[str, Mapping[str, Any]]]) -> list[list[str]]:
     """The rows below the words per second."""
-    ours = [untied_to_tied(benchmark[size]) for size in sizes]
-    to_torch = [share(benchmark[size], "variational_untied", "nn_lstm") for size in sizes]
-    mc = [(benchmark[size].get("mc") or {}).get("batched_to_loop") for size in sizes]
-    sides = [(benchmark[size].get("side_by_side") or {}).get("ratio") for size in sizes]
+    found = [benchmark[size] for size, benchmark in columns]
+    ours = [untied_to_tied(speeds) for speeds in found]
+    to_torch = [share(speeds, "variational_untied", "nn_lstm") for speeds in found]
+    mc = [(speeds.get("mc") or {}).get("batched_to_loop") for speeds in found]
+    sides = [(speeds.get("side_by_side") or {}).get("ratio") for speeds in found]
     return [
         ["**untied / tied, ours**", *(f"**{_number(ratio)}**" for ratio in ours)],
-        ["untied / tied, paper", *(_number(PAPER.get(size)) for size in sizes)],
+        ["untied / tied, paper", *(_number(PAPER.get(size)) for size, _ in columns)],
         ["variational untied / nn.LSTM", *map(_number, to_torch)],
         [
             "MC evaluation, batched / autograd loop with one sample at a time",

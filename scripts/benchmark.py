@@ -1,6 +1,7 @@
 """Words per second of every variant, nn.LSTM, an autograd loop, and the matrix products alone (the limit).
 
     python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
+    python scripts/benchmark.py --size library [--filter "lstm T50"]   # the layers alone beside torch's, any shape
 
 All candidates run interleaved in ONE process, one step each per round. Ratios are medians of the ratios within a round,
 which a busy machine affects little. Compare numbers of the same table only.
@@ -21,11 +22,11 @@ from matplotlib.figure import Figure
 
 from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
-from varrnn.benchmark import concurrency
+from varrnn.benchmark import concurrency, library
 from varrnn.benchmark.chart import LABELS, bars
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
-from varrnn.kernels import c_library
+from varrnn.kernels import c_library, cpu_cache
 from varrnn.records import integrity
 from varrnn.records.store import RECORDS
 from varrnn.reporting.style import RC
@@ -34,6 +35,7 @@ from varrnn.training.device import PRECISIONS, parse_device, set_precision
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
+ROW_SECONDS = 2.0  # per row of the library's table
 ROUNDS, QUICK_ROUNDS = 10, 3  # minimum: the median of fewer rounds is not robust
 MC_ROWS = 100
 GPU_STEPS = 10
@@ -42,13 +44,16 @@ SIDE_BY_SIDE = ("small", "sentiment")  # the sizes that are trained on CPUs
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="all", choices=[*benchmark_candidates.SHAPES, "all"])
+    parser.add_argument("--size", default="all", choices=[*benchmark_candidates.SHAPES, "all", "library"])
+    parser.add_argument("--filter", default="", help="with --size library: rows that contain all of these words")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--json", type=Path, help="write all numbers to this file")
     where.add_argument("--record", action="store_true", help="write a record of this machine, which `make paper` shows")
     parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
     parser.add_argument("--quick", action="store_true", help="three rounds per size, for a rough impression")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time per size; at least ten rounds")
+    parser.add_argument(
+        "--seconds", type=float, help="time per size (60), or per row of the library's table (2); at least ten rounds"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda or cuda:N")
     parser.add_argument("--precision", default="highest", choices=PRECISIONS, help="of GPU products: float32, or TF32")
@@ -157,6 +162,15 @@ def table(name: str, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def measure_library(chosen: argparse.Namespace, record: dict[str, Any]) -> None:
+    """Print the table of the layers alone; with ``--threads`` for that number of threads and for one."""
+    rows = library.choose_rows(chosen.filter, torch.get_num_threads())
+    seconds = ROW_SECONDS if chosen.seconds is None else chosen.seconds
+    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (seconds, ROUNDS)
+    for line in library.lines(rows, CLOCKS[chosen.clock], *limits, record.setdefault("library", {})):
+        print(line, flush=True)
+
+
 def chart(record: dict[str, Any], file: Path) -> None:
     sizes = [name for name in benchmark_candidates.SHAPES if name in record]
     with matplotlib.rc_context(RC):
@@ -167,9 +181,14 @@ def chart(record: dict[str, Any], file: Path) -> None:
 
 
 def record_path(machine: dict[str, Any]) -> Path:
-    """`results/records/benchmark/amd_epyc_2_cores.json`"""
-    name = machine["gpu"] or f"{machine['cpu']} {machine['cores']} cores"
+    """`results/records/benchmark/amd_epyc_avx512_l3_32768_kb_2_cores.json`: processors of one name differ in these."""
+    parts = [machine["cpu"], machine.get("instructions"), *(f"l3 {kb} kb" for kb in _last_cache(machine))]
+    name = machine["gpu"] or " ".join(str(part) for part in (*parts, machine["cores"], "cores") if part)
     return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
+
+
+def _last_cache(machine: dict[str, Any]) -> list[int]:
+    return [kb for name, kb in (machine.get("caches") or {}).items() if name == "l3_kb"]
 
 
 def check(chosen: argparse.Namespace) -> None:
@@ -189,6 +208,10 @@ def check(chosen: argparse.Namespace) -> None:
         raise UserError(
             f"--record: uncommitted changes in {', '.join(provenance.TRACKED_PATHS)} ({code}); commit first"
         )
+    if chosen.filter and chosen.size != "library":
+        raise UserError(f"--filter {chosen.filter!r}: only the library's table has rows to choose; add --size library")
+    if chosen.size == "library" and (chosen.chart or parse_device(chosen.device).type != "cpu"):
+        raise UserError("--size library: a table for CPUs without a chart; leave --chart out and add --device cpu")
     formats = Figure().canvas.get_supported_filetypes()
     if chosen.chart and chosen.chart.suffix[1:] not in formats:
         raise UserError(f"--chart {chosen.chart}: allowed endings are {', '.join(sorted(formats))}")
@@ -198,6 +221,7 @@ def environment(device: torch.device, clock: str) -> dict[str, Any]:
     """The machine and the code behind the numbers."""
     return {
         **provenance.hardware(device),
+        "caches": cpu_cache.describe() if device.type == "cpu" else None,
         "torch": torch.__version__,
         "clock": clock,
         "commit": provenance.code_version(),
@@ -221,9 +245,13 @@ def main() -> None:
     written = [fileio.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
-    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (chosen.seconds, ROUNDS)
+    if chosen.size == "library":
+        measure_library(chosen, record)
+    seconds = SECONDS if chosen.seconds is None else chosen.seconds
+    limits = (0.0, QUICK_ROUNDS) if chosen.quick else (seconds, ROUNDS)
     timer = Timer(chosen.clock, device, *limits)
-    for name in benchmark_candidates.SHAPES if chosen.size == "all" else [chosen.size]:
+    sizes = {"all": list(benchmark_candidates.SHAPES), "library": []}.get(chosen.size, [chosen.size])
+    for name in sizes:
         record[name] = measure(name, timer)
         print(table(name, record[name]), flush=True)
     if file:

@@ -84,8 +84,8 @@ class VariationalCellBase(VariationalRNNBase):
         state = tuple(h.unsqueeze(0) if batched else h[None, None] for h in given)
         return state if self.cell.states > 1 else state[0]
 
-    def _names(self, index: int) -> list[str]:
-        return ["weight_ih", "weight_hh", "bias_ih", "bias_hh"][: 4 if self.bias else 2]
+    def _names(self, index: int) -> tuple[str, ...]:
+        return ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
 
     def reset_parameters(self) -> None:
         """Initialise as torch does; without bias, ``bias_ih`` and ``bias_hh`` are None, as in torch's cells."""

@@ -9,13 +9,16 @@ Shapes: x (B, I), h and c (B, H), masks of one step (gate or 1, B or 1, unit or 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from varrnn.dropout import Masks
 from varrnn.torch_modes import without_autocast
+
+if TYPE_CHECKING:
+    from varrnn.kernels.step_rows import StepRows
 
 Activation = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]
@@ -131,12 +134,21 @@ def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, length
     return tuple(torch.stack(steps) for steps in zip(*history))
 
 
+def unroll_rows(cell: Cell, x: Tensor, rows: "StepRows", state: State, w: Weights, masks: Masks) -> State:
+    """``unroll`` for x (T, B, I), or for the rows (N, I) of packed sequences, which are padded for it."""
+    if not rows.packed:
+        return unroll(cell, x, state, w, masks)
+    lengths = rows.lengths.to(x.device, non_blocking=True)
+    return tuple(rows.unpad(h) for h in unroll(cell, rows.pad(x), state, w, masks, lengths))
+
+
 def reference_gradients(
     cell: Cell,
     inputs: tuple[Tensor | None, ...],
     masks: Masks,
     gradients: tuple[Tensor | None, ...],
     needs_grad: tuple[bool, ...],
+    rows: "StepRows",
 ) -> tuple[Tensor | None, ...]:
     """The gradients of (x, *state, *weights) from those of ``unroll``'s outputs; they can be differentiated again.
 
@@ -148,7 +160,7 @@ def reference_gradients(
         views = [None if t is None else t.view_as(t) if t.requires_grad else t for t in inputs]
         x, *rest = views
         state, weights = rest[: cell.states], rest[cell.states :]
-        history = unroll(cell, x, tuple(state), Weights(*weights), masks)  # type: ignore[arg-type]
+        history = unroll_rows(cell, x, rows, tuple(state), Weights(*weights), masks)  # type: ignore[arg-type]
         pairs = [(out, gradient) for out, gradient in zip(history, gradients) if gradient is not None]
         wanted = [view for view, needed in zip(views, needs_grad) if needed and view is not None]
         outputs, given = zip(*pairs)

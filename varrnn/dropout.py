@@ -8,6 +8,7 @@ p_E / p_W / p_U / p_y are called dropout_x / _i / _h / _o in the authors' Lua co
 their Keras fork. In this package p is always the probability of DROPPING.
 """
 
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -221,6 +222,12 @@ def ones(**where) -> Tensor:
     return one
 
 
+@functools.cache
+def shared_ones(device: torch.device, dtype: torch.dtype) -> Masks:
+    """Masks of ones that are never handed out: making three tensors at every call costs as much as a small step."""
+    return Masks(*(ones(device=device, dtype=dtype) for _ in range(3)))
+
+
 def is_ones(z: Tensor) -> bool:
     """Whether z is an unmodified mask from ``ones``. It reads no values; a wrong False only costs a multiplication."""
     return getattr(z, "varrnn_ones", False) and z._version == 0
@@ -244,7 +251,9 @@ def is_read_mask(z_c: Tensor) -> bool:
 
 def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another dtype; a mask of ones keeps its mark."""
-    if z.dtype == dtype or z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
+    if z.dtype == dtype:
+        return z
+    if z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
         return z.to(dtype)
     return ones(device=z.device, dtype=dtype)
 

@@ -4,6 +4,7 @@ Constructor, call, shapes and parameter names are those of ``torch.nn.LSTM``, ``
 ``DropoutRates`` (a float p means tied p_W = p_U = p). State dicts load in both directions between ours and torch's.
 """
 
+import functools
 import math
 from dataclasses import fields
 from typing import Any
@@ -98,7 +99,7 @@ class VariationalRNNBase(MaskedModule):
         drawn = self._masks(masks, sequences)
         dtype = self._precision(sequences.steps)
         check_state_dtype(type(self).__name__, hidden, sequences.steps)
-        hidden = tuple(h.to(dtype) for h in hidden)
+        hidden = tuple(in_dtype(h, dtype) for h in hidden)
         with without_autocast(sequences.steps.device.type):  # everything is cast once, before the first step
             out, final = self._forward(sequences, hidden, drawn, dtype)
         return sequences.restore(out), final if self.cell.states > 1 else final[0]
@@ -106,7 +107,7 @@ class VariationalRNNBase(MaskedModule):
     def _forward(
         self, sequences: Sequences, hidden: State, drawn: tuple[Masks, ...], dtype: torch.dtype
     ) -> tuple[Tensor, State]:
-        out, finals = sequences.steps.to(dtype), []
+        out, finals = in_dtype(sequences.steps, dtype), []
         for layer in range(self.num_layers):
             outputs = []
             for index in range(layer * self.directions, (layer + 1) * self.directions):
@@ -114,9 +115,9 @@ class VariationalRNNBase(MaskedModule):
                 state = tuple(h[index] for h in hidden)
                 masks = Masks(*(rules.cast(z, dtype) for z in drawn[index]))
                 steps = sequences.turn(out) if backwards else out
-                history = self._run(steps, state, index, masks, sequences.lengths)
-                finals.append(tuple(sequences.last(h) for h in history))
-                outputs.append(sequences.turn(history[0]) if backwards else history[0])
+                history, final = self._run(steps, state, index, masks, sequences)
+                finals.append(final)
+                outputs.append(sequences.turn(history) if backwards else history)
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
         return out, tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
 
@@ -153,6 +154,12 @@ class VariationalRNNBase(MaskedModule):
         """The masks of eval(): ones, and 1 - p_c on the memory cell with cell_scaling="step"."""
         return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
 
+    def _own_approximation(self) -> Masks:
+        """The same, made once for a device and a type: nobody else can write into these."""
+        if torch.compiler.is_compiling() or followed() or self.dropout.p_c:
+            return self._approximation()
+        return rules.shared_ones(**self._where())
+
     def _approximation(self) -> Masks:
         return rules.approximation(self.dropout, self.cell_scaling, **self._where())
 
@@ -188,17 +195,22 @@ class VariationalRNNBase(MaskedModule):
         """The parameters of each layer and direction, as torch's layers list them."""
         return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
 
-    def _run(self, x: Tensor, state: State, index: int, masks: Masks, lengths: Tensor | None) -> State:
+    def _run(self, x: Tensor, state: State, index: int, masks: Masks, sequences: Sequences) -> tuple[Tensor, State]:
         weights = self._weights(index, x.dtype)
-        return run_sequence(self.cell, x, state, weights, masks, lengths, self.backend)
+        order = sequences.order
+        if order is not None:
+            masks = Masks(*(z if z.shape[2] == 1 else z.index_select(2, order) for z in masks))
+        return run_sequence(self.cell, x, state, weights, masks, sequences.batch_sizes, self.backend)
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
-        """The parameters of a layer and direction; raises for other shapes, which C code would read out of bounds."""
-        found = {name: getattr(self, name) for name in self._names(index)}
-        for (name, tensor), shape in zip(found.items(), self._shapes(index)):
-            if not torch.jit.is_tracing() and tuple(tensor.shape) != shape:
-                raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
-        return Weights(*(tensor.to(dtype) for tensor in found.values()))
+        """The parameters of a layer and direction, checked: C code would read out of bounds of other shapes."""
+        names = self._names(index)
+        found = [getattr(self, name) for name in names]
+        if not torch.jit.is_tracing():
+            for name, tensor, shape in zip(names, found, self._shapes(index)):
+                if tensor.shape != shape:
+                    raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
+        return Weights(*(in_dtype(tensor, dtype) for tensor in found))
 
     def _precision(self, x: Tensor) -> torch.dtype:
         """The dtype to compute in: the layer's own, or autocast's."""
@@ -209,10 +221,8 @@ class VariationalRNNBase(MaskedModule):
             raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
         return own
 
-    def _names(self, index: int) -> list[str]:
-        layer, direction = divmod(index, self.directions)
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
-        return [f"{kind}_l{layer}{'_reverse' if direction else ''}" for kind in kinds]
+    def _names(self, index: int) -> tuple[str, ...]:
+        return weight_names(*divmod(index, self.directions), self.bias)
 
     def _shapes(self, index: int) -> list[tuple[int, ...]]:
         rows = self.cell.gates * self.hidden_size
@@ -228,8 +238,8 @@ class VariationalRNNBase(MaskedModule):
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
         if masks is None:
             if self.masks_on:
-                return self._draw_masks(sequences.batch_size, sequences.steps.shape[0])
-            return (self._approximation(),) * (self.num_layers * self.directions)  # shared, since no caller gets these
+                return self._draw_masks(sequences.batch_size, sequences.length)
+            return (self._own_approximation(),) * (self.num_layers * self.directions)
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(
@@ -253,7 +263,7 @@ class VariationalRNNBase(MaskedModule):
         return self.draw_or_held(key, self.sample_masks, batch_size)
 
     def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
-        steps, batch = sequences.steps.shape[:2]
+        steps, batch = sequences.length, sequences.batch_size
         sizes = (self._shapes(index)[0][1], self.hidden_size, self.hidden_size)
         gates = (self.cell.gates, self.cell.gates, 2)
         for name, z, gate, size in zip(Masks._fields, masks, gates, sizes):
@@ -397,7 +407,8 @@ class VariationalRNN(VariationalRNNBase):
         dropout: a ``DropoutRates`` without p_c, a mapping with its keys, or a float p for tied p_W = p_U = p. Unlike
             torch's, which acts between layers only, it drops the input of EVERY layer, the first included, and the
             recurrent state.
-        backend: "auto", "reference" or "builtin" (torch's own kernel, where h is not masked).
+        backend: "auto" chooses; "reference", "torch", "c" or "builtin" forces an implementation (see
+            ``varrnn.kernels``).
 
     Shape:
         - input: (T, B, I), (B, T, I) with ``batch_first``, (T, I) for one sequence, or a ``PackedSequence``.
@@ -435,6 +446,18 @@ class VariationalRNN(VariationalRNNBase):
         self.nonlinearity = nonlinearity
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
+
+
+def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``tensor.to(dtype)``, whose call alone costs as much as a small layer's other checks together."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+@functools.cache
+def weight_names(layer: int, direction: int, bias: bool) -> tuple[str, ...]:
+    """The names of the parameters of a layer and direction, as torch's layers have them."""
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if bias else 2]
+    return tuple(f"{kind}_l{layer}{'_reverse' if direction else ''}" for kind in kinds)
 
 
 def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -> None:

@@ -1,34 +1,37 @@
-"""Convert every input form of torch's layers (batched, batch first, unbatched, packed) to (T, B, ...) and back."""
+"""One view of what torch's layers accept: batched, batch first or unbatched as (T, B, ...) steps, or packed rows."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
+
+from varrnn.kernels.step_rows import StepRows
+from varrnn.torch_modes import uncompiled
 
 
 @dataclass
 class Sequences:
-    """The input as (T, B, I), with the inverse conversion. Packed sequences are padded at the end, in unsorted order.
+    """The input as (T, B, I), with the inverse conversion.
 
-    In both directions padded steps come after the end of their sequence, so no returned value depends on them.
+    Packed sequences stay as they are: ``steps`` are then their rows (N, I), the longest sequence first. States and
+    masks, which have the caller's order, are brought into this one.
     """
 
     steps: Tensor
     batch_first: bool
     batched: bool = True
     packed: PackedSequence | None = None
-    lengths: Tensor | None = None  # (B,) of packed sequences, on the CPU
+    reversal: Tensor | None = None  # of packed rows, kept for all layers
 
     @classmethod
     def read(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
-        """Convert the input of the layer ``name`` to (T, B, I)."""
+        """Convert the input of the layer ``name`` to (T, B, I), or take the rows of packed sequences."""
         if not isinstance(x, Tensor | PackedSequence):
             raise TypeError(f"{name}: input is a {type(x).__name__}; give a tensor or a PackedSequence")
         if isinstance(x, PackedSequence):
-            steps, lengths = pad_packed_sequence(x)
-            sequences = cls(steps, batch_first, packed=x, lengths=lengths)
+            sequences = cls(x.data, batch_first, packed=x)
         elif x.dim() == 2:
             sequences = cls(x.unsqueeze(1), batch_first, batched=False)
         elif x.dim() == 3:
@@ -39,30 +42,38 @@ class Sequences:
             raise ValueError(f"the input has {sequences.steps.shape[-1]} features; this layer has {input_size=}")
         if sequences.steps.shape[0] == 0:
             raise ValueError("the input has no time steps; give at least one")
-        if torch.jit.is_tracing():  # the trace holds one copy of the step for each time step of this input
+        if torch.jit.is_tracing() and not isinstance(
+            x, PackedSequence
+        ):  # the trace holds one copy of the step for each time step of this input
             length = int(sequences.steps.shape[0])
             sequences.steps = sequences.steps.unflatten(0, (length, 1)).squeeze(1)  # another length raises
         return sequences
 
     @property
     def batch_size(self) -> int:
-        return self.steps.shape[1]
+        return self.steps.shape[1] if self.packed is None else int(self.packed.batch_sizes[0])
+
+    @property
+    def length(self) -> int:
+        """The number of time steps, of the longest sequence."""
+        return self.steps.shape[0] if self.packed is None else self.packed.batch_sizes.shape[0]
+
+    @property
+    def batch_sizes(self) -> Tensor | None:
+        return None if self.packed is None else self.packed.batch_sizes
+
+    @property
+    def order(self) -> Tensor | None:
+        """The sequences from the longest to the shortest, where packing has sorted them."""
+        return None if self.packed is None else self.packed.sorted_indices
 
     def turn(self, x: Tensor) -> Tensor:
-        """Reverse every sequence within its length; reversing twice gives the input."""
-        if self.lengths is None:
+        """Reverse every sequence within its own length; reversing twice gives the input."""
+        if self.packed is None:
             return x.flip(0)
-        lengths = self.lengths.to(x.device, non_blocking=True)
-        t = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
-        index = torch.where(t < lengths, lengths - 1 - t, t)
-        return x.gather(0, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-
-    def last(self, history: Tensor) -> Tensor:
-        """The state after each sequence's last step, (B, H)."""
-        if self.lengths is None:
-            return history[-1]
-        last = (self.lengths - 1).to(history.device, non_blocking=True)
-        return history.gather(0, last.view(1, -1, 1).expand(1, -1, history.shape[-1]))[0]
+        if self.reversal is None:
+            self.reversal = reversed_rows(x, self.packed.batch_sizes)
+        return x.index_select(0, self.reversal)
 
     def initial(self, hx: Any, size: tuple[int, int], states: int, name: str) -> tuple[Tensor, ...]:
         """The initial states as (layers, B, H), where `size` is (layers, H); zeros without hx."""
@@ -81,19 +92,24 @@ class Sequences:
             shapes = [tuple(h.shape) for h in given]
             wanted = f"{shape}" if self.batched else f"{shape[::2]}, for the input is unbatched"
             raise ValueError(f"{name}: hx has shapes {shapes}, expected {states} of {wanted}")
-        return state
+        return state if self.order is None else tuple(h.index_select(1, self.order) for h in state)
 
     def restore_state(self, h: Tensor) -> Tensor:
-        """The inverse of ``initial``: with unbatched input a state is (layers, H)."""
+        """The inverse of ``initial``, in the caller's order; a state is (layers, H) with unbatched input."""
+        if self.packed is not None:
+            back = self.packed.unsorted_indices
+            return h if back is None else h.index_select(1, back)
         return h if self.batched else h.squeeze(1)
 
     def restore(self, out: Tensor) -> Tensor | PackedSequence:
-        """Convert outputs (T, B, H) to the form of the input."""
+        """Convert outputs (T, B, H), or packed rows (N, H), to the form of the input."""
         if self.packed is None:
             return (out.transpose(0, 1) if self.batch_first else out) if self.batched else out.squeeze(1)
-        assert self.lengths is not None
-        order, lengths = self.packed.sorted_indices, self.lengths
-        if order is not None:
-            out, lengths = out.index_select(1, order), lengths.sort(descending=True).values
-        data = pack_padded_sequence(out, lengths).data
-        return PackedSequence(data, self.packed.batch_sizes, order, self.packed.unsorted_indices)
+        given = self.packed
+        return PackedSequence(out, given.batch_sizes, given.sorted_indices, given.unsorted_indices)
+
+
+@uncompiled
+def reversed_rows(x: Tensor, batch_sizes: Tensor) -> Tensor:
+    """Where each row of packed sequences is found when every sequence is reversed, on the device of x."""
+    return StepRows(x, batch_sizes).reversed_index().to(x.device, non_blocking=True)

@@ -39,6 +39,8 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     record = json.loads(file.read_text())
     assert set(record) == {"machine", "medium", "sentiment"}
     assert record["machine"]["torch"] == torch.__version__ and record["machine"]["threads"] > 0
+    assert record["machine"]["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert record["machine"]["caches"]["l2_kb"] > 0
     for size in ("medium", "sentiment"):
         found = record[size]
         assert set(found) >= KEYS
@@ -86,6 +88,8 @@ def test_changed_code_leaves_no_record(benchmark, monkeypatch):
 def test_a_record_is_named_after_its_machine(benchmark):
     cpu = {"cpu": "AMD EPYC 9R14 (Zen 4)", "cores": 2, "gpu": None}
     assert benchmark.record_path(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
+    whole = {**cpu, "instructions": "AVX2", "caches": {"l1_kb": 32, "l2_kb": 512, "l3_kb": 32768}}
+    assert benchmark.record_path(whole).name == "amd_epyc_9r14_zen_4_avx2_l3_32768_kb_2_cores.json"
     assert benchmark.record_path({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
 
 

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.layers import assert_equal, problem, results
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, mc_predict
 from varrnn.kernels import builtin, c_library, record_backends
@@ -47,7 +48,7 @@ def test_builtin_equals_reference(name, rates, bias, dtype):
 
 @pytest.mark.parametrize("backend", ["torch", "c"])
 @pytest.mark.parametrize("rates", [name for name in FOLDING if "per_batch" in name])
-@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
 def test_masks_of_a_batch_equal_the_reference(name, rates, backend):
     if backend == "c" and c_library.get_library() is None:
         pytest.skip(c_library.load_status()[1])
@@ -95,12 +96,36 @@ def test_unknown_backends():
     assert used == ["reference"]
 
 
-def test_the_rnn_runs_in_torchs_own_kernel_unless_h_is_masked():
-    for rates, wanted in ((DropoutRates.naive(0.3).for_layers(), "builtin"), (0.3, "reference")):
+def test_the_rnn_has_kernels():
+    """Masked or not; the unrolled reference is many times slower."""
+    for rates in (DropoutRates.naive(0.3).for_layers(), 0.3):
         with record_backends() as used:
             VariationalRNN(I, H, dropout=rates)(torch.randn(T, B, I))
             VariationalRNN(I, 500, dropout=rates, dtype=torch.float64)(torch.randn(T, B, I, dtype=torch.float64))
-        assert used == [wanted] * 2
+        assert used == ["c" if c_library.get_library() is not None else "torch", "torch"]
+
+
+@pytest.mark.parametrize(
+    "rates", [0.0, 0.3, DropoutRates(p_W=0.3, p_U=0.3, per_gate=True)], ids=["none", "tied", "untied"]
+)
+@pytest.mark.parametrize("batch", [1, B])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("name", [*LAYERS, "gru_hard"])
+def test_one_step_equals_the_reference(name, backend, batch, rates):
+    """A decoder's call: torch's own cells, and a step of the GRU under autograd; a plain tensor and a packed one."""
+    make = LAYERS.get(name) or partial(VariationalGRU, gate_activation="hard_sigmoid")
+    layer, reference = (make(I, H, dropout=rates, dtype=torch.float64, backend=one) for one in (backend, "reference"))
+    reference.load_state_dict(layer.state_dict())
+    masks = layer.sample_masks(batch)
+    x, state = (
+        torch.randn(1, batch, I).double(),
+        tuple(torch.randn(1, batch, H).double() for _ in range(layer.cell.states)),
+    )
+    found = results(layer, x, state, masks)
+    assert_equal(found, results(reference, x, state, masks), 1e-12)
+    packed = pack_padded_sequence(x, torch.ones(batch, dtype=torch.int64))
+    out, _ = layer(packed, state if len(state) > 1 else state[0], masks=masks)
+    torch.testing.assert_close(out.data, found[0][0])
 
 
 def test_a_gpu_runs_torchs_own_kernel_wherever_it_can(monkeypatch):
@@ -134,6 +159,9 @@ def test_samples_of_a_chunk_do_not_share_masks():
         assert len(z.unflatten(axis, (5, B)).movedim(axis, 0).flatten(1).unique(dim=0)) == 5
 
 
+UNTIED = DropoutRates(p_W=0.3, p_U=0.3, per_gate=True)
+
+
 @pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
 @pytest.mark.parametrize(
     ("name", "shape", "rates", "training", "wanted"),
@@ -142,14 +170,24 @@ def test_samples_of_a_chunk_do_not_share_masks():
         ("lstm", (35, 20, 200), 0.0, False, "builtin"),
         ("lstm", (35, 20, 200), 0.3, False, "c"),
         ("lstm", (10, 1, 64), 0.0, False, "c"),
-        ("lstm", (1, 1, 512), 0.0, True, "torch"),
-        ("lstm", (1, 32, 512), 0.3, False, "torch"),
-        ("lstm", (1, 256, 128), 0.3, True, "c"),
+        ("lstm", (1, 1, 512), 0.0, True, "builtin"),
+        ("lstm", (1, 32, 512), 0.3, False, "builtin"),
+        ("lstm", (1, 256, 128), 0.3, True, "builtin"),
+        ("lstm", (1, 32, 512), UNTIED, True, "torch"),
+        ("lstm", (1, 256, 128), UNTIED, True, "c"),
+        ("lstm", (2, 32, 512), 0.0, True, "torch"),
         ("gru", (35, 20, 200), 0.0, False, "c"),
         ("gru", (35, 20, 200), 0.3, True, "c"),
         ("gru", (1, 1, 512), 0.0, False, "builtin"),
         ("gru", (1, 2, 512), 0.3, True, "torch"),
-        ("gru", (1, 1, 512), 0.3, True, "builtin"),  # the mask of a single row folds
+        ("gru", (1, 1, 512), 0.3, True, "torch"),
+        ("gru", (1, 256, 128), 0.3, True, "torch"),
+        ("gru", (1, 256, 128), UNTIED, True, "c"),
+        ("gru", (1, 32, 512), UNTIED, True, "torch"),
+        ("rnn", (35, 20, 200), 0.0, False, "c"),
+        ("rnn", (35, 20, 200), 0.3, True, "c"),
+        ("rnn", (1, 32, 512), 0.3, True, "builtin"),
+        ("rnn", (1, 1, 64), 0.0, False, "builtin"),
     ],
 )
 def test_the_backend_that_measured_fastest_on_a_cpu(name, shape, rates, training, wanted):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from varrnn import DropoutRates, VariationalGRU, VariationalLSTM
+from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.kernels import c_library
 from varrnn.kernels.c_call import Call
 
@@ -18,6 +18,8 @@ CELLS = {
     "lstm": VariationalLSTM,
     "gru": VariationalGRU,
     "gru, reset before": partial(VariationalGRU, reset_after=False),
+    "rnn": VariationalRNN,
+    "rnn, relu": partial(VariationalRNN, nonlinearity="relu"),
     "lstm, hard": partial(VariationalLSTM, gate_activation="hard_sigmoid"),
     "gru, authors": partial(
         VariationalGRU, reset_after=False, gate_activation="hard_sigmoid", candidate_activation="sigmoid"

@@ -8,7 +8,7 @@ import torch
 from conftest import VARIANTS
 from helpers.layers import B, H, I, T, assert_equal, problem, results
 
-from varrnn import VariationalGRU, VariationalLSTM
+from varrnn import VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.dropout import Masks
 from varrnn.kernels import c_library, matmul, record_backends
 
@@ -21,6 +21,8 @@ CELLS = {
     "gru_authors": partial(
         VariationalGRU, reset_after=False, gate_activation="hard_sigmoid", candidate_activation="sigmoid"
     ),
+    "rnn": VariationalRNN,
+    "rnn_relu": partial(VariationalRNN, nonlinearity="relu"),
     "gru_hard_relu": partial(VariationalGRU, gate_activation="hard_sigmoid", candidate_activation="relu"),
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}

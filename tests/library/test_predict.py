@@ -100,7 +100,7 @@ def test_only_our_masks_are_random(words):
     model = Tagger()
     model.words.p_E, model.rnn.dropout = 1e-12, DropoutRates.none()  # rate zero would be refused
     samples = list(mc_predict(model, words, samples=3))
-    torch.testing.assert_close(samples[0], samples[1], rtol=0, atol=0)
+    torch.testing.assert_close(samples[0], samples[1], rtol=1e-5, atol=1e-6)  # chunks of other sizes round differently
 
 
 def test_the_samples_are_those_of_mc_dropout():

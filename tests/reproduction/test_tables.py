@@ -175,6 +175,20 @@ def test_speed_table() -> None:
     assert "Not run" in speed.table(Records()).note
 
 
+def test_every_processor_has_its_column() -> None:
+    """Two machines of one name differ in instructions and caches; a record from before has its name alone."""
+    first, second = synthetic.benchmark(), synthetic.benchmark()
+    second["machine"] |= {"instructions": "AVX2", "caches": {"l1_kb": 32, "l2_kb": 512, "l3_kb": 32768}}
+    del second["large"]
+    second["medium"]["variational_tied"] = 700
+    table = experiment("speed").table(Records(benchmarks=(first, second)))
+    heads = ("", "medium: Example CPU", "medium: Example CPU, AVX2, L3 32 MB", "large: Example CPU")
+    assert tuple(table.columns) == heads
+    (tied,) = (row for row in table.rows if row[0] == "ours, variational tied")
+    assert [cell.split()[0] for cell in tied[1:]] == ["1,400", "700", "350"]
+    assert "L3 32768 KB" in table.note and len({len(row) for row in table.rows}) == 1
+
+
 def test_cells() -> None:
     assert mean_sd(Group(), "x") == "not run" and seeds_cell(Group(unstable=1)) == "0 (1 unstable)"
     assert difference(Group(), "x", 3.0) == DASH and thousands(4700) == "4.7K"

@@ -2,8 +2,8 @@
 
 - ``reference``: the loop over the cell's step (cells.py) under autograd. Everywhere; needed for second derivatives,
   traces and torch.func.
-- ``torch``: hand-written forward and backward passes in torch operations. LSTM and GRU, every device and dtype.
-- ``c``: the same in C. LSTM and GRU, float32 on a CPU.
+- ``torch``: hand-written forward and backward passes in torch operations. LSTM, GRU and RNN, every device and dtype.
+- ``c``: the same in C. LSTM, GRU and RNN, float32 on a CPU.
 - ``fused``: the same with ATen's fused cells. LSTM and torch's GRU on a GPU.
 - ``builtin``: torch's own layer (cuDNN, oneDNN). Where h is not masked, or one mask serves the whole batch.
 
@@ -16,11 +16,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from varrnn.cells import Cell, GRUCell, LSTMCell, State, Weights, unroll
+from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights, unroll_rows
 from varrnn.dropout import Masks
 from varrnn.kernels import (
     builtin,
     c_library,
+    cpu_cache,
     fused,
     gru,
     gru_c,
@@ -30,17 +31,23 @@ from varrnn.kernels import (
     lstm_c,
     lstm_fused,
     lstm_torch,
+    rnn,
+    rnn_c,
+    rnn_torch,
 )
 from varrnn.kernels.matmul import has_onednn, prefer_onednn
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
+from varrnn.kernels.step_rows import StepRows
 from varrnn.torch_modes import exporting, followed, uncompiled
 
 # Where the C code is not the fastest on a CPU (measured, see ``_builtin_is_faster``).
 FEW_STEPS, FEW_STEPS_MIN_UNITS, BUILTIN_MIN_ROWS = 2, 256, 64
 
+RNN_KINDS = (torch.tanh, torch.relu)
 BACKENDS = ("auto", "reference", "torch", "c", "fused", "builtin")
 LSTM: dict[str, lstm.Backend] = {"torch": lstm_torch, "c": lstm_c, "fused": lstm_fused}
 GRU: dict[str, gru.Backend] = {"torch": gru_torch, "c": gru_c, "fused": gru_fused}
+RNN: dict[str, rnn.Backend] = {"torch": rnn_torch, "c": rnn_c}
 
 _recorders: list[list[str]] = []
 
@@ -48,31 +55,44 @@ _recorders: list[list[str]] = []
 def choose_backend(
     cell: Cell,
     x: Tensor,
+    rows: StepRows,
     state: State,
     w: Weights,
     masks: Masks,
-    packed: bool = False,
     requested: str = "auto",
 ) -> str:
-    """The name of the backend that runs x (T, B, I) through a layer; ``packed``: sequences end at different steps.
+    """The name of the backend that runs x (T, B, I), or packed sequences (N, I), through a layer.
 
     A ``requested`` backend that cannot do it is refused with the reason.
     """
-    reasons = {
-        "torch": _no_kernel(cell, masks),
-        "c": _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks),
-        "fused": _no_kernel(cell, masks) or fused.unsupported(cell, x, masks),
-        "builtin": _no_builtin(cell, x, masks, packed),
-    }
+
+    def unsupported(name: str) -> str | None:
+        return _unsupported(name, cell, x, rows, state, w, masks)
+
     if requested != "auto":
-        if reason := reasons.get(requested):
+        if reason := unsupported(requested):
             raise ValueError(f"backend={requested!r}: {reason}; use backend='auto' or 'reference'")
         return requested
-    own = next((name for name in ("c", "fused", "torch") if reasons[name] is None), "reference")
-    if own == "c" and _few_steps(x, w):
+    can_builtin = unsupported("builtin") is None
+    if can_builtin and (x.is_cuda or (builtin.is_one_step(x, rows) and not builtin.must_fold(cell, masks))):
+        return "builtin"
+    own = next((name for name in ("c", "fused", "torch") if unsupported(name) is None), "reference")
+    if own == "c" and _plain_products_are_faster(cell, x, rows, w, masks):
         own = "torch"
-    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
-    return "builtin" if reasons["builtin"] is None and _builtin_is_faster(cell, x, w, own, training) else own
+    return "builtin" if can_builtin and _builtin_is_faster(cell, x, rows, state, w, own) else own
+
+
+def _unsupported(
+    name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks
+) -> str | None:
+    """Why a backend cannot do this, or None."""
+    if name == "builtin":
+        return _no_builtin(cell, x, rows, masks)
+    if name == "c":
+        return _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks)
+    if name == "fused":
+        return _no_kernel(cell, masks) or fused.unsupported(cell, x, masks)
+    return _no_kernel(cell, masks) if name == "torch" else None
 
 
 def _no_kernel(cell: Cell, masks: Masks) -> str | None:
@@ -81,45 +101,57 @@ def _no_kernel(cell: Cell, masks: Masks) -> str | None:
         return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
     if any(z.requires_grad for z in masks):
         return "a mask needs a gradient"
-    if not isinstance(cell, LSTMCell | GRUCell):
-        return f"there is no kernel for {type(cell).__name__}"
+    if isinstance(cell, RNNCell):
+        return None if cell.nonlinearity in RNN_KINDS else "there is no kernel for this nonlinearity"
     if cell.gate_activation not in GATE_KINDS or cell.candidate_activation not in CANDIDATE_KINDS:
         return "there is no kernel for these activations"
     return None
 
 
-def _no_builtin(cell: Cell, x: Tensor, masks: Masks, packed: bool) -> str | None:
+def _no_builtin(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | None:
     if followed():
         return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
     if any(z.requires_grad for z in masks):
         return "a mask needs a gradient"
-    if packed:
-        return "sequences of different lengths need every state, and torch's own layers return the last"
-    return builtin.unsupported(cell, x, masks)
+    return builtin.unsupported(cell, x, rows, masks)
 
 
-def _few_steps(x: Tensor, w: Weights) -> bool:
-    """Whether the C code would spend more time on packing the weights than plain products take for all steps."""
-    return x.shape[0] <= FEW_STEPS and w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
+def _plain_products_are_faster(cell: Cell, x: Tensor, rows: StepRows, w: Weights, masks: Masks) -> bool:
+    """Whether the C code would spend more time on packing the weights than plain products take for all steps.
 
-
-def _builtin_is_faster(cell: Cell, x: Tensor, w: Weights, own: str, training: bool) -> bool:
-    """Whether torch's own layer is faster than our ``own`` backend: on a GPU always, on a CPU by what was measured.
-
-    One thread, Intel Xeon with AVX512, torch 2.13: without gradients oneDNN's LSTM is 1.05 to 1.3 times as fast as our
-    C code, which wins in training and for every GRU, except over one or two steps.
+    The GRU has a single step under autograd (``gru_torch.run_step``), which is faster at every size with tied masks.
     """
-    if x.is_cuda or own == "reference":
+    if (
+        isinstance(cell, GRUCell)
+        and gru_torch.can_step(cell, rows, x)
+        and masks.z_x.shape[1] == masks.z_h.shape[1] == 1
+    ):
         return True
+    if rows.steps <= FEW_STEPS:
+        return w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
+    # each thread reads all of U for its rows at every step, which pays as long as a cache holds it
+    return rows.batch > 1 and w.w_hh.nbytes > cpu_cache.last_level() and prefer_onednn(w.w_hh)
+
+
+def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, own: str) -> bool:
+    """Whether torch's own layer is faster than our ``own`` backend on a CPU, by what was measured (README.md here).
+
+    Without gradients oneDNN's LSTM is faster than our C code, which wins in training, for every GRU and RNN, and for
+    packed sequences, which oneDNN does not take.
+    """
+    if own == "reference":
+        return True
+    if own == "torch" and 1 < rows.steps <= FEW_STEPS:
+        return not isinstance(cell, LSTMCell)
+    if rows.steps == 1:
+        return False
+    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
     if own == "c":
-        return isinstance(cell, LSTMCell) and not training and has_onednn(w.w_hh) and _rows(x) >= BUILTIN_MIN_ROWS
-    if _few_steps(x, w):
-        return isinstance(cell, GRUCell)
+        onednn = isinstance(cell, LSTMCell) and has_onednn(w.w_hh) and not rows.packed
+        return onednn and not training and rows.total >= BUILTIN_MIN_ROWS
+    if rows.packed:
+        return not training
     return has_onednn(w.w_hh) and not prefer_onednn(w.w_hh)
-
-
-def _rows(x: Tensor) -> int:
-    return x.shape[0] * x.shape[1]
 
 
 def run_sequence(
@@ -128,42 +160,56 @@ def run_sequence(
     state: State,
     w: Weights,
     masks: Masks,
-    lengths: Tensor | None = None,
+    batch_sizes: Tensor | None = None,
     requested: str = "auto",
-) -> State:
-    """Every h_t of x (T, B, I) as (T, B, H), and for an LSTM every c_t, or without ``lengths`` perhaps the last alone.
+) -> tuple[Tensor, State]:
+    """Every h_t of x (T, B, I) as (T, B, H), and the state after each sequence's last step, (B, H) each.
 
-    ``lengths`` (B,) are those of packed sequences.
+    With ``batch_sizes``, those of packed sequences, x is (N, I) and every h_t (N, H).
     """
     if exporting():
         _record("reference")
-        return _run_reference(cell, x, state, w, masks, lengths)
-    return _run_chosen(cell, x, state, w, masks, lengths, requested)
+        return _run_reference(cell, x, StepRows(x, batch_sizes), state, w, masks)
+    return _run_chosen(cell, x, state, w, masks, batch_sizes, requested)
 
 
 def _run_reference(
-    cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, lengths: Tensor | None = None
-) -> State:
-    ends = None if lengths is None else lengths.to(x.device, non_blocking=True)
-    return unroll(cell, x, state, w, masks, ends)
+    cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks
+) -> tuple[Tensor, State]:
+    history = unroll_rows(cell, x, rows, state, w, masks)
+    return history[0], tuple(rows.last(one) for one in history)
 
 
 @uncompiled
 def _run_chosen(
-    cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, lengths: Tensor | None, requested: str
-) -> State:
-    if requested != "reference":
-        requested = choose_backend(cell, x, state, w, masks, lengths is not None, requested)
-    name = requested
+    cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, batch_sizes: Tensor | None, requested: str
+) -> tuple[Tensor, State]:
+    rows = StepRows(x, batch_sizes)
+    name = requested if requested == "reference" else choose_backend(cell, x, rows, state, w, masks, requested)
     _record(name)
     if name == "reference":
-        return _run_reference(cell, x, state, w, masks, lengths)
+        return _run_reference(cell, x, rows, state, w, masks)
     if name == "builtin":
-        return builtin.run(cell, x, state, w, masks)
+        return builtin.run(cell, x, rows, state, w, masks)
+    if name == "fused" and rows.packed:  # on a GPU, where launches cost more than rows of zeros
+        padded = rows.pad(x)
+        history = _run_kernel(name, cell, padded, StepRows(padded), state, w, masks)
+        history = tuple(rows.unpad(one) for one in history)
+    else:
+        history = _run_kernel(name, cell, x, rows, state, w, masks)
+    return history[0], tuple(rows.last(one) for one in history)
+
+
+def _run_kernel(name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> State:
+    """Every state of a hand-written kernel."""
     if isinstance(cell, LSTMCell):
-        return lstm.run(LSTM[name], cell, x, state, w, masks)
-    assert isinstance(cell, GRUCell)
-    return gru.run(GRU[name], cell, x, state, w, masks)
+        return lstm.run(LSTM[name], cell, x, rows, state, w, masks)
+    if isinstance(cell, GRUCell):
+        if name == "torch" and gru_torch.can_step(cell, rows, x):
+            h = gru_torch.run_step(cell, x.view(rows.batch, -1), state[0], w, masks)
+            return (h.view(*x.shape[:-1], -1),)
+        return gru.run(GRU[name], cell, x, rows, state, w, masks)
+    return rnn.run(RNN[name], cell, x, rows, state, w, masks)
 
 
 def _record(name: str) -> None:

@@ -1,5 +1,8 @@
 """torch's own LSTM, GRU and RNN: cuDNN on a GPU, oneDNN on a CPU, one call for a whole sequence.
 
+One step on a CPU is a call of torch's own cell, which does not rearrange the weights for many steps. Cells take h from
+outside, so that any tied mask can be applied to it before, where h has no other use in the step (LSTM, RNN).
+
 They cannot mask h. They apply where h has no mask (no dropout, naive dropout, every eval), and where a mask is the same
 at all steps and for the whole batch (``per_batch``): such a mask scales the columns of a weight, so it is folded into
 the weight, tied or untied, and the result is exact.
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
 from varrnn.dropout import Masks, is_ones
+from varrnn.kernels.step_rows import StepRows
 
 _VF = torch._VF  # type: ignore[attr-defined]
 FUNCTIONS: dict[Cell, Callable[..., Any]] = {
@@ -23,16 +27,36 @@ FUNCTIONS: dict[Cell, Callable[..., Any]] = {
 }
 
 
+CELL_FUNCTIONS: dict[Cell, Callable[..., Any]] = {
+    LSTMCell(): _VF.lstm_cell,
+    GRUCell(): _VF.gru_cell,
+    RNNCell(): _VF.rnn_tanh_cell,
+    RNNCell(nonlinearity=torch.relu): _VF.rnn_relu_cell,
+}
+
+
+def is_one_step(x: Tensor, rows: StepRows) -> bool:
+    """Whether torch's own cell runs, and not its layer."""
+    return rows.steps == 1 and x.device.type == "cpu"
+
+
+def must_fold(cell: Cell, masks: Masks) -> bool:
+    """Whether one step has to fold a mask into a weight, which costs more than the step itself."""
+    leaks = isinstance(cell, GRUCell) and not is_ones(masks.z_h)  # h is used outside of its product
+    return leaks or masks.z_x.shape[1] > 1 or masks.z_h.shape[1] > 1
+
+
 def folds(z: Tensor) -> bool:
     """Whether a mask (time, gate, batch, unit) is the same at all steps and for the whole batch."""
     return z.shape[0] == 1 and z.shape[2] == 1
 
 
-def unsupported(cell: Cell, x: Tensor, masks: Masks) -> str | None:
+def unsupported(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | None:
     """Why torch's own layer cannot compute this, or None."""
     if cell not in FUNCTIONS:
         return "torch's own layers have the usual activations, and their GRU resets after the product"
-    if not (is_ones(masks.z_h) or folds(masks.z_h)):
+    outside = is_one_step(x, rows) and masks.z_h.shape[1] == 1 and not isinstance(cell, GRUCell)
+    if not (outside or is_ones(masks.z_h) or folds(masks.z_h)):
         return "torch's own layers cannot mask h, unless one mask serves all steps and the whole batch (per_batch)"
     if not is_ones(masks.z_c):
         return "torch's own LSTM cannot mask its memory"
@@ -48,21 +72,42 @@ def fold(weight: Tensor, z: Tensor, gates: int) -> Tensor:
     return (weight.unflatten(0, (gates, -1)) * z[0]).flatten(0, 1)
 
 
-def run(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks) -> State:
-    """Every h_t, and the LAST c_t of an LSTM as (1, B, H)."""
+def run(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> tuple[Tensor, State]:
+    """Every h_t, and the last states, (B, H)."""
+    if is_one_step(x, rows):
+        return run_cell(cell, x, rows, state, w, masks)
     if folds(masks.z_x):
         w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.gates))
+    elif rows.packed:
+        x = x * rows.mask(masks.z_x, 0, rows.steps)[0, 0]
     else:
         x = x * masks.z_x[:, 0]
     w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.gates))
     hx = tuple(s.unsqueeze(0).contiguous() for s in state)
     train = torch.is_grad_enabled()  # cuDNN has no backward pass otherwise
     weights = one_buffer(w) if x.is_cuda else [t for t in w if t is not None]
-    arguments = (weights, w.b_ih is not None, 1, 0.0, train, False, False)
-    if cell.states == 1:
-        return (FUNCTIONS[cell](x, hx[0], *arguments)[0],)
-    h, _, c = FUNCTIONS[cell](x, hx, *arguments)
-    return h, c
+    arguments = (hx if cell.states > 1 else hx[0], weights, w.b_ih is not None, 1, 0.0, train, False)
+    if rows.packed:
+        h, *final = FUNCTIONS[cell](x, rows.batch_sizes, *arguments)
+    else:
+        h, *final = FUNCTIONS[cell](x, *arguments, False)
+    return h, tuple(last[0] for last in final)
+
+
+def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> tuple[Tensor, State]:
+    """One step; a mask is applied to what it masks where it has no gate axis, and else folded into the weight."""
+    x_t, (h, *memory) = x if rows.packed else x[0], state
+    if masks.z_x.shape[1] > 1:
+        w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.gates))
+    elif not is_ones(masks.z_x):
+        x_t = x_t * masks.z_x[0, 0]
+    if masks.z_h.shape[1] > 1 or isinstance(cell, GRUCell):
+        w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.gates))
+    elif not is_ones(masks.z_h):
+        h = h * masks.z_h[0, 0]
+    found = CELL_FUNCTIONS[cell](x_t, (h, *memory) if memory else h, *w)
+    final = found if isinstance(found, tuple) else (found,)
+    return final[0] if rows.packed else final[0].unsqueeze(0), final
 
 
 def one_buffer(w: Weights) -> list[Tensor]:

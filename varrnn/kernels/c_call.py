@@ -2,12 +2,14 @@
 
 import ctypes
 
+import torch
 from torch import Tensor
 
-from varrnn.cells import GRUCell, LSTMCell, Weights
+from varrnn.cells import Cell, RNNCell, Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.kernels import c_library
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
+from varrnn.kernels.step_rows import StepRows
 
 CHUNK_ROWS = 512  # the gates of a chunk with so many rows fit into the second-level cache
 # Rows of x and h that go into a weight's gradient at once: their panels fit into that cache too (csrc/layer.h: DEPTH).
@@ -29,36 +31,51 @@ def ptr_fields(*names: str) -> list[tuple[str, type]]:
 
 
 LAYER_FIELDS = (
-    *int_fields("steps", "batch", "inputs", "size", "threads", "chunk", "save_gates"),
+    *int_fields("steps", "batch", "inputs", "size", "threads"),
+    *ptr_fields("begins"),
+    *int_fields("chunk_rows", "save_gates"),
     *int_fields("gate_activation", "candidate_activation"),
     *ptr_fields("x", "w_ih", "w_hh", "bias", "h0"),
     *(("z_x", Mask), ("z_h", Mask)),
     *ptr_fields("gates", "h", "packed_ih", "packed_hh", "masked_x", "masked_h"),
     *ptr_fields("dh_out", "da", "dh", "dx", "dw_ih", "dw_hh", "db"),
     *int_fields("depth", "packed_columns"),
-    *ptr_fields("packed_x"),
-    *int_fields("chunk_start"),
+    *ptr_fields("packed_x", "row_begins"),
+    *int_fields("chunk_start", "chunk_end"),
 )
+
+
+def chunk_rows(rows: StepRows) -> int:
+    """The rows of a chunk: whole steps, about CHUNK_ROWS in parts of equal size, and those of any one step."""
+    if rows.packed:
+        return min(rows.total, max(CHUNK_ROWS, rows.batch))
+    return max(1, -(-rows.steps // max(1, round(rows.total / CHUNK_ROWS)))) * rows.batch
 
 
 class Call:
     """One call: its arguments, and the tensors that they point into."""
 
     def __init__(
-        self, arguments: ctypes.Structure, cell: LSTMCell | GRUCell, x: Tensor, w: Weights, masks: Masks
+        self, arguments: ctypes.Structure, cell: Cell, x: Tensor, rows: StepRows, w: Weights, masks: Masks
     ) -> None:
-        self.arguments, self.x = arguments, x
+        self.arguments, self.x, self.rows, self.batch = arguments, x, rows, rows.batch
         self.keepalive: dict[str, Tensor | None] = {}
         lib = c_library.get_library()
         assert lib is not None
         self.lib = lib
-        self.steps, self.batch, inputs = x.shape
-        size = w.w_hh.shape[1]
-        self.chunk = max(1, -(-self.steps // max(1, round(self.steps * self.batch / CHUNK_ROWS))))
-        self.set_ints(steps=self.steps, batch=self.batch, inputs=inputs, size=size, chunk=self.chunk)
-        self.set_ints(threads=c_library.threads(self.batch, size))
-        self.set_ints(gate_activation=GATE_KINDS[cell.gate_activation])
-        self.set_ints(candidate_activation=CANDIDATE_KINDS[cell.candidate_activation])
+        inputs, size = x.shape[-1], w.w_hh.shape[1]
+        threads = c_library.threads(self.batch, size)
+        self.chunk_rows = chunk_rows(rows)
+        self.set_ints(steps=rows.steps, batch=self.batch, inputs=inputs, size=size, chunk_rows=self.chunk_rows)
+        self.set_ints(threads=threads)
+        self.set_tensors(begins=torch.tensor(rows.begins) if rows.packed else None)
+        self.set_tensors(row_begins=torch.empty(threads + 1, dtype=torch.int64))
+        gate, candidate = (
+            (torch.sigmoid, cell.nonlinearity)
+            if isinstance(cell, RNNCell)
+            else (cell.gate_activation, cell.candidate_activation)
+        )
+        self.set_ints(gate_activation=GATE_KINDS[gate], candidate_activation=CANDIDATE_KINDS[candidate])
         self.set_tensors(x=x, w_ih=w.w_ih, w_hh=w.w_hh)
         self.set_mask("z_x", masks.z_x, inputs)
         self.set_mask("z_h", masks.z_h, size)
@@ -94,7 +111,7 @@ class Call:
         z_x, z_h = (self.keepalive[name] for name in ("z_x", "z_h"))
         size = self.arguments.size
         self.set_tensors(
-            masked_x=None if z_x is None else self.x.new_empty(z_x.shape[1], self.chunk, *self.x.shape[1:]),
+            masked_x=None if z_x is None else self.x.new_empty(z_x.shape[1], self.chunk_rows, self.x.shape[-1]),
             masked_h=None if z_h is None else self.x.new_empty(z_h.shape[1], self.batch, size),
         )
 
@@ -108,7 +125,7 @@ class Call:
 
     def alloc_grad(self, weight: Tensor) -> Tensor:
         """Memory for the gradient of a weight; the first chunk, if there is one, overwrites it."""
-        return (self.x.new_empty if self.steps * self.batch else self.x.new_zeros)(weight.shape)
+        return (self.x.new_empty if self.x.numel() else self.x.new_zeros)(weight.shape)
 
     def run(self, function: str) -> None:
         getattr(self.lib, function)(ctypes.byref(self.arguments))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from varrnn.cells import GRUCell, State, Weights, reference_gradients
 from varrnn.dropout import Masks
+from varrnn.kernels.step_rows import StepRows
 from varrnn.torch_modes import needs_reference, without_autocast
 
 
@@ -24,6 +25,7 @@ class Saved:
 
     cell: GRUCell
     x: Tensor
+    rows: StepRows
     h0: Tensor
     w: Weights
     masks: Masks
@@ -36,32 +38,35 @@ class Backend(Protocol):
     """What gru_torch.py and gru_c.py have in common."""
 
     def run_forward(
-        self, cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
+        self, cell: GRUCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Every h_t, the gates (T, B, 3H), and h_n with the reset after it; without ``save_gates`` only h counts."""
+        """Every h_t, the gates (..., 3H), and h_n with the reset after it; without ``save_gates`` only h counts.
+
+        x is (T, B, I), or (N, I) of packed sequences, and so are they.
+        """
 
     def run_backward(self, saved: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) -> tuple[Any, ...]:
         """The gradients of x, h0 and the weights, from those of every h_t."""
 
 
-def run(backend: Backend, cell: GRUCell, x: Tensor, state: State, w: Weights, masks: Masks) -> State:
-    """Every h_t, (T, B, H), of x (T, B, I)."""
+def run(backend: Backend, cell: GRUCell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> State:
+    """Every h_t, (T, B, H) or of packed sequences (N, H)."""
     x = x.contiguous()
     inputs = (x, *state, *w)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        return (GRUFunction.apply(*inputs, *masks, cell, backend),)
-    return (backend.run_forward(cell, x, state[0], w, masks, save_gates=False)[0],)
+        return (GRUFunction.apply(*inputs, *masks, cell, backend, rows),)
+    return (backend.run_forward(cell, x, rows, state[0], w, masks, save_gates=False)[0],)
 
 
 class GRUFunction(torch.autograd.Function):
     """Masks are data here: a mask that needs a gradient runs on the reference."""
 
     @staticmethod
-    def forward(ctx, x, h0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, cell, backend):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, h0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, cell, backend, rows):  # type: ignore[no-untyped-def]
         w, masks = Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
-        h, gates, h_n = backend.run_forward(cell, x, h0, w, masks, save_gates=True)
+        h, gates, h_n = backend.run_forward(cell, x, rows, h0, w, masks, save_gates=True)
         ctx.save_for_backward(x, h0, *w, *masks, h, gates, h_n)
-        ctx.cell, ctx.backend = cell, backend
+        ctx.cell, ctx.backend, ctx.rows = cell, backend, rows
         ctx.set_materialize_grads(False)
         return h
 
@@ -70,9 +75,10 @@ class GRUFunction(torch.autograd.Function):
         x, h0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, gates, h_n = ctx.saved_tensors
         if needs_reference(dh):
             inputs, masks = (x, h0, w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
-            found = reference_gradients(ctx.cell, inputs, masks, (dh,), ctx.needs_input_grad)
-            return (*found, None, None, None, None, None)
-        saved = Saved(ctx.cell, x, h0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, gates, h_n)
+            found = reference_gradients(ctx.cell, inputs, masks, (dh,), ctx.needs_input_grad, ctx.rows)
+            return (*found, None, None, None, None, None, None)
+        w, masks = Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
+        saved = Saved(ctx.cell, x, ctx.rows, h0, w, masks, h, gates, h_n)
         with without_autocast(x.device.type):  # autocast may be on here and not have been on in the forward pass
             gradients = ctx.backend.run_backward(saved, dh, ctx.needs_input_grad)
-        return (*gradients, None, None, None, None, None)
+        return (*gradients, None, None, None, None, None, None)

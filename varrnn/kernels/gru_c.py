@@ -12,6 +12,7 @@ from varrnn.kernels import c_library, gru_torch
 from varrnn.kernels.c_call import LAYER_FIELDS, Call, int_fields, ptr_fields
 from varrnn.kernels.gru import Saved
 from varrnn.kernels.matmul import bias_grads
+from varrnn.kernels.step_rows import StepRows
 
 
 class Arguments(ctypes.Structure):
@@ -24,22 +25,22 @@ class Arguments(ctypes.Structure):
     )
 
 
-def prepare(cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks) -> Call:
-    call = Call(Arguments(), cell, x, w, masks)
+def prepare(cell: GRUCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks) -> Call:
+    call = Call(Arguments(), cell, x, rows, w, masks)
     call.set_ints(reset_after=cell.reset_after)
     call.set_tensors(h0=h0, read=None if cell.reset_after else x.new_empty(h0.shape))
     return call
 
 
 def run_forward(
-    cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
+    cell: GRUCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h, the gates (T, B, 3H) and h_n."""
-    call = prepare(cell, x, h0, w, masks)
+    """h, the gates (..., 3H) and h_n."""
+    call = prepare(cell, x, rows, h0, w, masks)
     size = w.w_hh.shape[1]
-    steps = call.steps if save_gates else call.chunk
-    h, gates = x.new_empty(*x.shape[:2], size), x.new_empty(steps, call.batch, 3 * size)
-    h_n = x.new_empty(steps, call.batch, size) if cell.reset_after else None
+    kept = x.shape[:-1] if save_gates else (call.chunk_rows,)
+    h, gates = x.new_empty(*x.shape[:-1], size), x.new_empty(*kept, 3 * size)
+    h_n = x.new_empty(*kept, size) if cell.reset_after else None
     call.set_ints(save_gates=save_gates)
     call.alloc_masked()
     bias_hn = w.b_hh[2 * size :] if cell.reset_after and w.b_hh is not None else None
@@ -55,18 +56,18 @@ def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) ->
     """
     if c_library.unsupported(s.x, s.h0, *s.w, *s.masks, dh_out):
         return gru_torch.run_backward(s, dh_out, needs_grad)
-    call = prepare(s.cell, s.x, s.h0, s.w, s.masks)
+    call = prepare(s.cell, s.x, s.rows, s.h0, s.w, s.masks)
     reset_after, size = s.cell.reset_after, s.w.w_hh.shape[1]
     dh = s.x.new_zeros(s.h0.shape)  # not zeros_like: it must be contiguous
     dx = s.x.new_empty(s.x.shape) if needs_grad[0] else None
     dw_ih, dw_hh = (call.alloc_grad(w) if need else None for w, need in zip(s.w[:2], needs_grad[2:4]))
     b_ih = s.x.new_zeros(3 * size) if needs_grad[4] or (needs_grad[5] and not reset_after) else None
     b_hh = s.x.new_zeros(3 * size) if needs_grad[5] and reset_after else None
-    rows = (call.chunk, call.batch)
     call.set_ints(save_gates=True)
     call.alloc_panels()
     call.set_tensors(gates=s.gates, h=s.h, h_n=s.h_n, dh_out=dh_out)
-    call.set_tensors(da=s.x.new_empty(*rows, 3 * size), dh_n=s.x.new_empty(*rows, size) if reset_after else None)
+    call.set_tensors(da=s.x.new_empty(call.chunk_rows, 3 * size))
+    call.set_tensors(dh_n=s.x.new_empty(call.chunk_rows, size) if reset_after else None)
     call.set_tensors(packed_n=call.pack_buffer(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh)
     call.set_tensors(db=b_ih, db_hh=b_hh)
     call.run("gru_backward")

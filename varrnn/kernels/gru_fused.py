@@ -11,10 +11,11 @@ from varrnn.kernels import fused
 from varrnn.kernels.gru import Saved
 from varrnn.kernels.matmul import GateGradient, chunks, input_projection, mask_steps, masked_input, to_weight_layout
 from varrnn.kernels.pointwise import previous_states
+from varrnn.kernels.step_rows import StepRows
 
 
 def run_forward(
-    cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
+    cell: GRUCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Every h_t, and instead of the gates the fused cell's workspace (T, B, 5H)."""
     found = fused.operations(fused.GRU)

@@ -7,18 +7,19 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import GRUCell, Weights
-from varrnn.dropout import Masks
+from varrnn.dropout import Masks, is_ones
 from varrnn.kernels.gru import Saved
 from varrnn.kernels.matmul import (
     GateGradient,
     Recurrence,
     chunks,
     input_projection,
-    mask_steps,
+    live_rows,
     masked_input,
     to_weight_layout,
 )
-from varrnn.kernels.pointwise import APPLY, activation_backward, previous_states
+from varrnn.kernels.pointwise import APPLY, activation_backward, fill_rows
+from varrnn.kernels.step_rows import StepRows
 
 
 class GRURecurrence:
@@ -68,28 +69,33 @@ class WeightGrads:
 
 
 def run_forward(
-    cell: GRUCell, x: Tensor, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
+    cell: GRUCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks, save_gates: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Chunk by chunk: the input products of some steps at once, then their steps."""
-    steps, batch, _ = x.shape
-    size = w.w_hh.shape[1]
-    h = x.new_empty(steps, batch, size)
-    gates = x.new_empty(steps, batch, 3 * size) if save_gates else x.new_empty(1, batch, 3 * size).expand(steps, -1, -1)
-    h_n = (torch.empty_like(h) if save_gates else torch.empty_like(h[:1]).expand_as(h)) if cell.reset_after else None
+    size, shape = w.w_hh.shape[1], x.shape[:-1]
+    x = x.reshape(-1, x.shape[-1])
+    h = x.new_empty(x.shape[0], size)
+    parts = chunks(x, 3 * size, rows)
+    most = max(rows.begins[stop] - rows.begins[start] for start, stop in parts)
+    kept = x.shape[0] if save_gates else most
+    gates = x.new_empty(kept, 3 * size)
+    h_n = x.new_empty(kept, size) if cell.reset_after else None
     bias = input_bias(w, cell.reset_after)
     bias_hn = x.new_zeros(size) if w.b_hh is None else w.b_hh[2 * size :]
-    recurrence = GRURecurrence(cell, w, masks.z_h, x.shape)
-    parts = chunks(x, 3 * size)
-    buffer = x.new_empty(parts[0][1], batch, 3 * size)
+    recurrence = GRURecurrence(cell, w, masks.z_h, (rows.steps, rows.batch))
+    buffer = x.new_empty(most, 3 * size)
     h_prev = h0
     for start, stop in parts:
-        masked = masked_input(x[start:stop], mask_steps(masks.z_x, start, stop))
-        scratch = buffer[: stop - start]
-        preact = input_projection(masked, w.w_ih, bias, 3, out=scratch.view(-1, 3 * size)).view_as(scratch)
-        base = torch.empty_like(h[start:stop]).copy_(bias_hn) if cell.reset_after else preact[..., 2 * size :]
-        history = (gates[start:stop], h[start:stop], base if h_n is None else h_n[start:stop])
-        h_prev = forward_steps(cell, preact, base, start, history, h_prev, recurrence)
-    return h, gates, h_n
+        part = rows.rows(start, stop)
+        to = part if save_gates else slice(0, part.stop - part.start)
+        masked = masked_input(rows.view(x, start, stop), rows.mask(masks.z_x, start, stop))
+        preact = input_projection(masked, w.w_ih, bias, 3, out=buffer[: part.stop - part.start])
+        base = torch.empty_like(h[part]).copy_(bias_hn) if cell.reset_after else preact[..., 2 * size :]
+        history = (gates[to], h[part], base if h_n is None else h_n[to])
+        h_prev = forward_steps(cell, preact, base, start, rows.sizes[start:stop], history, h_prev, recurrence)
+    if not save_gates:
+        return h.view(*shape, size), gates, h_n
+    return h.view(*shape, size), gates.view(*shape, 3 * size), None if h_n is None else h_n.view(*shape, size)
 
 
 def forward_steps(
@@ -97,11 +103,12 @@ def forward_steps(
     preact: Tensor,
     candidate_base: Tensor,
     start: int,
+    sizes: list[int],
     history: tuple[Tensor, ...],
     h_prev: Tensor,
     recurrence: GRURecurrence,
 ) -> Tensor:
-    """The steps of one chunk from its input products (k, B, 3H); fills gates, h and h_n.
+    """The steps of one chunk from its input products (n, 3H); fills gates, h and h_n.
 
     ``candidate_base`` is what the candidate's recurrent product is added to: b_hn, or the candidate's input product.
     """
@@ -109,8 +116,10 @@ def forward_steps(
     size = h.shape[-1]
     apply_gate, apply_candidate = APPLY[cell.gate_activation], APPLY[cell.candidate_activation]
     views = (preact[..., : 2 * size], preact[..., 2 * size :], candidate_base, gates[..., : 2 * size])
-    views += (*gates.unflatten(-1, (3, size)).unbind(2), h, h_n)
-    for t, (preact_ru, preact_n, base, ru, r, u, n, h_t, h_n_t) in enumerate(zip(*(v.unbind(0) for v in views)), start):
+    views += (*gates.unflatten(-1, (3, size)).unbind(1), h, h_n)
+    steps = zip(*(view.split(sizes) for view in views))
+    for t, (preact_ru, preact_n, base, ru, r, u, n, h_t, h_n_t) in enumerate(steps, start):
+        h_prev = live_rows(h_prev, h_t.shape[0])
         apply_gate(recurrence.ru.forward(preact_ru, h_prev, t), ru)
         if cell.reset_after:
             h_n_t.copy_(recurrence.n.forward(base, h_prev, t))
@@ -123,31 +132,37 @@ def forward_steps(
 
 def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
-    dh = torch.zeros_like(s.h0)
-    dx = torch.empty_like(s.x) if needs_grad[0] else None
+    rows, size = s.rows, s.h.shape[-1]
+    x, h, gates = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, s.gates))
+    all_h_n = None if s.h_n is None else s.h_n.reshape(-1, size)
+    grads = None if dh_out is None else dh_out.reshape(-1, size)
+    dh = x.new_zeros(0, size)
+    dx = torch.empty_like(x) if needs_grad[0] else None
     sums = WeightGrads()
-    recurrence = GRURecurrence(s.cell, s.w, s.masks.z_h, s.x.shape, backwards=True)
-    for start, stop in reversed(chunks(s.h, 3 * s.h.shape[-1])):
-        steps = slice(start, stop)
-        z_x, z_h = mask_steps(s.masks.z_x, start, stop), mask_steps(s.masks.z_h, start, stop)
-        h_prev = previous_states(s.h, s.h0, start, stop)
-        h_n = None if s.h_n is None else s.h_n[steps]
-        d_ru, d_n, d_hn = local_gradients(s.cell, s.gates[steps], h_prev, h_n)
-        grad_output = None if dh_out is None else dh_out[steps]
-        dh = backward_steps(s.cell, (d_ru, d_n, d_hn, s.gates[steps]), start, dh, grad_output, recurrence)
-        of_x = GateGradient(torch.cat([d_ru, d_n], dim=-1).flatten(0, 1), 3)
-        of_ru, of_hn = GateGradient(d_ru.flatten(0, 1), 2), GateGradient(d_hn.flatten(0, 1), 1)
+    recurrence = GRURecurrence(s.cell, s.w, s.masks.z_h, (rows.steps, rows.batch), backwards=True)
+    for start, stop in reversed(chunks(h, 3 * size, rows)):
+        part, sizes = rows.rows(start, stop), rows.sizes[start:stop]
+        z_x, z_h = rows.mask(s.masks.z_x, start, stop), rows.mask(s.masks.z_h, start, stop)
+        h_prev = rows.previous(h, s.h0, start, stop)
+        h_n = None if all_h_n is None else all_h_n[part]
+        d_ru, d_n, d_hn = local_gradients(s.cell, gates[part], h_prev, h_n)
+        grad_output = None if grads is None else grads[part].split(sizes)
+        dh = backward_steps(s.cell, (d_ru, d_n, d_hn, gates[part]), start, sizes, dh, grad_output, recurrence)
+        of_x = GateGradient(torch.cat([d_ru, d_n], dim=-1), 3)
+        of_ru, of_hn = GateGradient(d_ru, 2), GateGradient(d_hn, 1)
         if needs_grad[2]:
-            sums.w_ih = of_x.weight_grad(masked_input(s.x[steps], z_x), sums.w_ih)
+            sums.w_ih = of_x.weight_grad(masked_input(rows.view(x, start, stop), z_x), sums.w_ih)
         if needs_grad[3]:
             z_ru, z_n = split_mask(z_h)
-            read = h_prev if s.cell.reset_after else h_prev * s.gates[steps, :, : h_prev.shape[-1]]
-            sums.w_ru = of_ru.weight_grad(masked_input(h_prev, z_ru), sums.w_ru)
-            sums.w_n = of_hn.weight_grad(masked_input(read, z_n), sums.w_n)
+            read = h_prev if s.cell.reset_after else h_prev * gates[part, :size]
+            shape = rows.view(h, start, stop).shape
+            sums.w_ru = of_ru.weight_grad(masked_input(h_prev.view(shape), z_ru), sums.w_ru)
+            sums.w_n = of_hn.weight_grad(masked_input(read.view(shape), z_n), sums.w_n)
         if needs_grad[4] or needs_grad[5]:
             sums.add_biases(of_x, of_ru, of_hn)
         if dx is not None:
-            of_x.input_grad(s.w.w_ih, z_x, dx[steps])
+            of_x.input_grad(s.w.w_ih, z_x, rows.view(dx, start, stop))
+    dx = None if dx is None else dx.view(s.x.shape)
     return dx, dh, *sums.weights(), sums.b_ih if needs_grad[4] else None, sums.b_hh if needs_grad[5] else None
 
 
@@ -156,9 +171,9 @@ def local_gradients(cell: GRUCell, gates: Tensor, h_prev: Tensor, h_n: Tensor | 
 
     All are of h_t, except that of r where the reset comes before the product: there it is of r o h_{t-1}.
     """
-    r, u, n = gates.unflatten(-1, (3, -1)).unbind(2)
-    d_ru = gates.new_empty(*gates.shape[:2], 2 * r.shape[-1])
-    d_r, d_u = d_ru.unflatten(-1, (2, -1)).unbind(2)
+    r, u, n = gates.unflatten(-1, (3, -1)).unbind(1)
+    d_ru = gates.new_empty(gates.shape[0], 2 * r.shape[-1])
+    d_r, d_u = d_ru.unflatten(-1, (2, -1)).unbind(1)
     activation_backward(cell.gate_activation, h_prev - n, u, grad_input=d_u)
     d_n = 1 - u
     activation_backward(cell.candidate_activation, d_n, n, grad_input=d_n)
@@ -173,18 +188,20 @@ def backward_steps(
     cell: GRUCell,
     chunk: tuple[Tensor, Tensor, Tensor, Tensor],
     start: int,
+    sizes: list[int],
     dh: Tensor,
-    grad_output: Tensor | None,
+    grad_output: Sequence[Tensor] | None,
     recurrence: GRURecurrence,
 ) -> Tensor:
     """The steps of one chunk backwards: local derivatives turn into gradients in place."""
     d_ru, d_n, d_hn, gates = chunk
     by_gate = d_ru.unflatten(-1, (2, -1))
-    r, u, _ = gates.unflatten(-1, (3, -1)).unbind(2)
-    views = (d_ru, by_gate, by_gate[:, :, 0], by_gate[:, :, 1], d_n, d_hn, r, u)
-    steps = list(zip(*(view.unbind(0) for view in views)))
+    r, u, _ = gates.unflatten(-1, (3, -1)).unbind(1)
+    views = (d_ru, by_gate, by_gate[:, 0], by_gate[:, 1], d_n, d_hn, r, u)
+    steps = list(zip(*(view.split(sizes) for view in views)))
     for t in reversed(range(len(steps))):
         d_ru_t, both, d_r, d_u, d_n_t, d_hn_t, r_t, u_t = steps[t]
+        dh = fill_rows(dh, sizes[t])
         if grad_output is not None:
             dh.add_(grad_output[t])
         d_n_t.mul_(dh)
@@ -199,3 +216,31 @@ def backward_steps(
             dh = d_reset.mul_(r_t).addcmul_(dh, u_t)
         dh = dh.add_(recurrence.ru.backward(d_ru_t, start + t))
     return dh
+
+
+def can_step(cell: GRUCell, rows: StepRows, x: Tensor) -> bool:
+    """Whether ``run_step`` computes this: a single step on a CPU, the reset after the product."""
+    return rows.steps == 1 and cell.reset_after and x.device.type == "cpu"
+
+
+def run_step(cell: GRUCell, x: Tensor, h: Tensor, w: Weights, masks: Masks) -> Tensor:
+    """One step of x (B, I) under autograd: for a single step its graph costs less than the buffers of many steps."""
+    x_ru, x_n = split_gates(step_product(x, masks.z_x, w.w_ih, w.b_ih))
+    h_ru, h_n = split_gates(step_product(h, masks.z_h, w.w_hh, w.b_hh))
+    r, u = cell.gate_activation(x_ru + h_ru).chunk(2, dim=-1)
+    return torch.lerp(cell.candidate_activation(torch.addcmul(x_n, r, h_n)), h, u)
+
+
+def step_product(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(x o z) W + b of one step for all gates, (B, 3H)."""
+    if z.shape[1] == 1:
+        return torch.nn.functional.linear(x if is_ones(z) else x * z[0, 0], weight, bias)
+    parts = (x * z[0]) @ weight.unflatten(0, (3, -1)).transpose(1, 2)
+    out = parts.transpose(0, 1).flatten(1)
+    return out if bias is None else out + bias
+
+
+def split_gates(a: Tensor) -> tuple[Tensor, Tensor]:
+    """r and u, and the candidate, of (B, 3H)."""
+    size = a.shape[-1] // 3
+    return a[:, : 2 * size], a[:, 2 * size :]

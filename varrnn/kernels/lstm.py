@@ -13,6 +13,7 @@ from torch import Tensor
 
 from varrnn.cells import LSTMCell, State, Weights, reference_gradients
 from varrnn.dropout import Masks
+from varrnn.kernels.step_rows import StepRows
 from varrnn.torch_modes import needs_reference, without_autocast
 
 
@@ -22,6 +23,7 @@ class Saved:
 
     cell: LSTMCell
     x: Tensor
+    rows: StepRows
     h0: Tensor
     c0: Tensor
     w: Weights
@@ -35,9 +37,20 @@ class Backend(Protocol):
     """What lstm_torch.py and lstm_c.py have in common."""
 
     def run_forward(
-        self, cell: LSTMCell, x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, save_gates: bool
+        self,
+        cell: LSTMCell,
+        x: Tensor,
+        rows: StepRows,
+        h0: Tensor,
+        c0: Tensor,
+        w: Weights,
+        masks: Masks,
+        save_gates: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Every h_t and c_t, (T, B, H), and the gates (T, B, 4H), which are lost without ``save_gates``."""
+        """Every h_t and c_t, (..., H), and the gates (..., 4H), which are lost without ``save_gates``.
+
+        x is (T, B, I), or (N, I) of packed sequences, and so are they.
+        """
 
     def run_backward(
         self, saved: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs_grad: Sequence[bool]
@@ -45,24 +58,24 @@ class Backend(Protocol):
         """The gradients of x, h0, c0 and the weights, from those of every h_t and c_t."""
 
 
-def run(backend: Backend, cell: LSTMCell, x: Tensor, state: State, w: Weights, masks: Masks) -> State:
-    """Every h_t and c_t, (T, B, H), of x (T, B, I)."""
+def run(backend: Backend, cell: LSTMCell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> State:
+    """Every h_t and c_t, (T, B, H) or of packed sequences (N, H)."""
     x = x.contiguous()
     inputs = (x, *state, *w)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        return LSTMFunction.apply(*inputs, *masks, cell, backend)
-    return backend.run_forward(cell, x, state[0], state[1], w, masks, save_gates=False)[:2]
+        return LSTMFunction.apply(*inputs, *masks, cell, backend, rows)
+    return backend.run_forward(cell, x, rows, state[0], state[1], w, masks, save_gates=False)[:2]
 
 
 class LSTMFunction(torch.autograd.Function):
     """Masks are data here: a mask that needs a gradient runs on the reference."""
 
     @staticmethod
-    def forward(ctx, x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, cell, backend):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, cell, backend, rows):  # type: ignore[no-untyped-def]
         w, masks = Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
-        h, c, gates = backend.run_forward(cell, x, h0, c0, w, masks, save_gates=True)
+        h, c, gates = backend.run_forward(cell, x, rows, h0, c0, w, masks, save_gates=True)
         ctx.save_for_backward(x, h0, c0, *w, *masks, h, c, gates)
-        ctx.cell, ctx.backend = cell, backend
+        ctx.cell, ctx.backend, ctx.rows = cell, backend, rows
         ctx.set_materialize_grads(False)
         return h, c
 
@@ -71,9 +84,10 @@ class LSTMFunction(torch.autograd.Function):
         x, h0, c0, w_ih, w_hh, b_ih, b_hh, z_x, z_h, z_c, h, c, gates = ctx.saved_tensors
         if needs_reference(dh, dc):
             inputs, masks = (x, h0, c0, w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
-            found = reference_gradients(ctx.cell, inputs, masks, (dh, dc), ctx.needs_input_grad)
-            return (*found, None, None, None, None, None)
-        saved = Saved(ctx.cell, x, h0, c0, Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c), h, c, gates)
+            found = reference_gradients(ctx.cell, inputs, masks, (dh, dc), ctx.needs_input_grad, ctx.rows)
+            return (*found, None, None, None, None, None, None)
+        w, masks = Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
+        saved = Saved(ctx.cell, x, ctx.rows, h0, c0, w, masks, h, c, gates)
         with without_autocast(x.device.type):  # autocast may be on here and not have been on in the forward pass
             gradients = ctx.backend.run_backward(saved, dh, dc, ctx.needs_input_grad)
-        return (*gradients, None, None, None, None, None)
+        return (*gradients, None, None, None, None, None, None)

@@ -24,10 +24,11 @@ from varrnn.kernels.matmul import (
     to_weight_layout,
 )
 from varrnn.kernels.pointwise import previous_states
+from varrnn.kernels.step_rows import StepRows
 
 
 def run_forward(
-    cell: LSTMCell, x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, save_gates: bool
+    cell: LSTMCell, x: Tensor, rows: StepRows, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, save_gates: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Chunk by chunk: the input products of some steps at once, then their steps."""
     found = fused.operations(fused.LSTM)

@@ -14,51 +14,56 @@ from varrnn.kernels.matmul import (
     bias_grads,
     chunks,
     input_projection,
-    mask_steps,
+    live_rows,
     masked_input,
     to_weight_layout,
 )
-from varrnn.kernels.pointwise import activation_backward, apply_activations, previous_states, tanh, tanh_backward
+from varrnn.kernels.pointwise import activation_backward, apply_activations, fill_rows, tanh, tanh_backward
+from varrnn.kernels.step_rows import StepRows
 
 
 def run_forward(
-    cell: LSTMCell, x: Tensor, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, save_gates: bool
+    cell: LSTMCell, x: Tensor, rows: StepRows, h0: Tensor, c0: Tensor, w: Weights, masks: Masks, save_gates: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Chunk by chunk: the input products of some steps at once, then their steps."""
-    steps, batch, _ = x.shape
-    size = w.w_hh.shape[1]
-    h, c = x.new_empty(steps, batch, size), x.new_empty(steps, batch, size)
-    parts = chunks(x, 4 * size)
-    gates = x.new_empty(steps if save_gates else parts[0][1], batch, 4 * size)
+    size, shape = w.w_hh.shape[1], x.shape[:-1]
+    x = x.reshape(-1, x.shape[-1])
+    h, c = x.new_empty(x.shape[0], size), x.new_empty(x.shape[0], size)
+    parts = chunks(x, 4 * size, rows)
+    most = max(rows.begins[stop] - rows.begins[start] for start, stop in parts)
+    gates = x.new_empty(x.shape[0] if save_gates else most, 4 * size)
     bias = None if w.b_ih is None or w.b_hh is None else w.b_ih + w.b_hh
-    recurrence = Recurrence(w.w_hh, masks.z_h, 4, x.shape)
+    recurrence = Recurrence(w.w_hh, masks.z_h, 4, (rows.steps, rows.batch))
     cell_mask = CellMask(masks.z_c)
     state = (h0, c0)
     for start, stop in parts:
-        chunk = gates[start:stop] if save_gates else gates[: stop - start]
-        masked = masked_input(x[start:stop], mask_steps(masks.z_x, start, stop))
-        preact = input_projection(masked, w.w_ih, bias, 4, out=chunk.view(-1, 4 * size)).view_as(chunk)
-        history = (chunk, h[start:stop], c[start:stop])
-        state = forward_steps(cell, preact, start, history, state, recurrence, cell_mask)
-    return h, c, gates
+        part = rows.rows(start, stop)
+        chunk = gates[part] if save_gates else gates[: part.stop - part.start]
+        masked = masked_input(rows.view(x, start, stop), rows.mask(masks.z_x, start, stop))
+        preact = input_projection(masked, w.w_ih, bias, 4, out=chunk)
+        history = (chunk, h[part], c[part])
+        state = forward_steps(cell, preact, start, rows.sizes[start:stop], history, state, recurrence, cell_mask)
+    return h.view(*shape, size), c.view(*shape, size), gates.view(*shape, 4 * size) if save_gates else gates
 
 
 def forward_steps(
     cell: LSTMCell,
     preact: Tensor,
     start: int,
+    sizes: list[int],
     history: tuple[Tensor, Tensor, Tensor],
     state: tuple[Tensor, Tensor],
     recurrence: Recurrence,
     cell_mask: "CellMask",
 ) -> tuple[Tensor, Tensor]:
-    """The steps of one chunk from its input products (k, B, 4H); fills gates (perhaps the same memory), h and c."""
+    """The steps of one chunk from its input products (n, 4H); fills gates (perhaps the same memory), h and c."""
     gates, h, c = history
     h_prev, c_prev = state
     size = h.shape[-1]
-    tanh_c = torch.empty_like(c_prev)
-    views = (preact, gates, *gates.unflatten(-1, (4, size)).unbind(2), h, c)
-    for t, (preact_t, gates_t, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.unbind(0) for view in views)), start):
+    tanh_all = torch.empty_like(c_prev)
+    views = (preact, gates, *gates.unflatten(-1, (4, size)).unbind(1), h, c)
+    for t, (preact_t, gates_t, i, f, g, o, h_t, c_t) in enumerate(zip(*(view.split(sizes) for view in views)), start):
+        h_prev, c_prev, tanh_c = (live_rows(one, h_t.shape[0]) for one in (h_prev, c_prev, tanh_all))
         preact_t = recurrence.forward(preact_t, h_prev, t)
         preact_g = preact_t[:, 2 * size : 3 * size]
         apply_activations(cell.gate_activation, cell.candidate_activation, preact_t, preact_g, gates_t, g)
@@ -85,66 +90,74 @@ class CellMask:
 
     def apply(self, c: Tensor, t: int) -> None:
         if not self.plain:
-            c.mul_(self.mask_at(t))
+            c.mul_(live_rows(self.mask_at(t), c.shape[0]))
 
     def scale_output(self, h: Tensor, t: int) -> None:
         if not self.plain:
-            h.mul_(self.output_at(t))
+            h.mul_(live_rows(self.output_at(t), h.shape[0]))
 
 
 def run_backward(
     s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs_grad: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
     """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
-    state = torch.zeros_like(s.h0), torch.zeros_like(s.c0)
-    dx = torch.empty_like(s.x) if needs_grad[0] else None
+    rows, size = s.rows, s.h.shape[-1]
+    x, h, c, gates = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, s.c, s.gates))
+    grads = tuple(None if d is None else d.reshape(-1, size) for d in (dh_out, dc_out))
+    state = x.new_zeros(0, size), x.new_zeros(0, size)
+    dx = torch.empty_like(x) if needs_grad[0] else None
     dw_ih = dw_hh = db = None
-    recurrence = Recurrence(s.w.w_hh, s.masks.z_h, 4, s.x.shape, backwards=True)
+    recurrence = Recurrence(s.w.w_hh, s.masks.z_h, 4, (rows.steps, rows.batch), backwards=True)
     cell_mask = CellMask(s.masks.z_c)
-    parts = chunks(s.h, 4 * s.h.shape[-1])
-    buffer = torch.empty_like(s.gates[: parts[0][1]])
+    parts = chunks(h, 4 * size, rows)
+    buffer = gates.new_empty(max(rows.begins[stop] - rows.begins[start] for start, stop in parts), 4 * size)
     for start, stop in reversed(parts):
-        steps = slice(start, stop)
-        z_x, z_h, z_c = (mask_steps(z, start, stop) for z in s.masks)
-        h_prev, c_prev = previous_states(s.h, s.h0, start, stop), previous_states(s.c, s.c0, start, stop)
-        da = buffer[: stop - start]
-        dh_dc = local_gradients(s.cell, s.gates[steps], s.c[steps], c_prev, z_c, da)
-        grad_output = tuple(None if d is None else d[steps] for d in (dh_out, dc_out))
-        state = backward_steps((da, dh_dc, s.gates[steps]), start, state, grad_output, recurrence, cell_mask)
-        rows = da.view(-1, da.shape[-1])
-        gradient = GateGradient(rows, 4)
+        part = rows.rows(start, stop)
+        z_x, z_h, z_c = (rows.mask(z, start, stop) for z in s.masks)
+        h_prev, c_prev = (rows.previous(*pair, start, stop) for pair in ((h, s.h0), (c, s.c0)))
+        da = buffer[: part.stop - part.start]
+        z_r = None if is_ones(s.masks.z_c) else z_c[:, -1]
+        dh_dc = local_gradients(s.cell, gates[part], c[part], c_prev, z_r, da, rows.view(h, start, stop).shape)
+        grad_output = tuple(None if d is None else d[part].split(rows.sizes[start:stop]) for d in grads)
+        chunk = (da, dh_dc, gates[part])
+        state = backward_steps(chunk, start, rows.sizes[start:stop], state, grad_output, recurrence, cell_mask)
+        gradient = GateGradient(da, 4)
         if needs_grad[3]:
-            dw_ih = gradient.weight_grad(masked_input(s.x[steps], z_x), dw_ih)
+            dw_ih = gradient.weight_grad(masked_input(rows.view(x, start, stop), z_x), dw_ih)
         if needs_grad[4]:
-            dw_hh = gradient.weight_grad(masked_input(h_prev, z_h), dw_hh)
+            dw_hh = gradient.weight_grad(masked_input(h_prev.view(rows.view(h, start, stop).shape), z_h), dw_hh)
         if needs_grad[5] or needs_grad[6]:
-            db = rows.sum(0) if db is None else db.add_(rows.sum(0))
+            db = da.sum(0) if db is None else db.add_(da.sum(0))
         if dx is not None:
-            gradient.input_grad(s.w.w_ih, z_x, dx[steps])
+            gradient.input_grad(s.w.w_ih, z_x, rows.view(dx, start, stop))
+    dx = None if dx is None else dx.view(s.x.shape)
     return dx, *state, to_weight_layout(dw_ih), to_weight_layout(dw_hh), *bias_grads(db, *needs_grad[5:7])
 
 
-def local_gradients(cell: LSTMCell, gates: Tensor, c: Tensor, c_prev: Tensor, z_c: Tensor, da: Tensor) -> Tensor:
+def local_gradients(
+    cell: LSTMCell, gates: Tensor, c: Tensor, c_prev: Tensor, z_r: Tensor | None, da: Tensor, shape: Sequence[int]
+) -> Tensor:
     """Local derivatives of a chunk: of c_t by i, f, g and of h_t by o into ``da``; returns that of h_t by c_t."""
-    i, f, g, o = gates.unflatten(-1, (4, -1)).unbind(2)
-    d_i, d_f, d_g, d_o = da.unflatten(-1, (4, -1)).unbind(2)
+    i, f, g, o = gates.unflatten(-1, (4, -1)).unbind(1)
+    d_i, d_f, d_g, d_o = da.unflatten(-1, (4, -1)).unbind(1)
     dh_dc = tanh(c, out=torch.empty_like(c))
     activation_backward(cell.gate_activation, g, i, grad_input=d_i)
     activation_backward(cell.gate_activation, c_prev, f, grad_input=d_f)
     activation_backward(cell.candidate_activation, i, g, grad_input=d_g)
     activation_backward(cell.gate_activation, dh_dc, o, grad_input=d_o)
     tanh_backward(o, dh_dc, grad_input=dh_dc)
-    if not is_ones(z_c):
-        d_o.mul_(z_c[:, -1])
-        dh_dc.mul_(z_c[:, -1])
+    if z_r is not None:
+        d_o.unflatten(0, shape[:2]).mul_(z_r)
+        dh_dc.view(shape).mul_(z_r)
     return dh_dc
 
 
 def backward_steps(
     chunk: tuple[Tensor, Tensor, Tensor],
     start: int,
+    sizes: list[int],
     state: tuple[Tensor, Tensor],
-    grad_output: tuple[Tensor | None, ...],
+    grad_output: tuple[Sequence[Tensor] | None, ...],
     recurrence: Recurrence,
     cell_mask: CellMask,
 ) -> tuple[Tensor, Tensor]:
@@ -152,11 +165,12 @@ def backward_steps(
     da, dh_dc, gates = chunk
     dh, dc = state
     d_ifgo = da.unflatten(-1, (4, -1))
-    forget = gates.unflatten(-1, (4, -1))[:, :, 1]
-    views = (da, d_ifgo[:, :, :3], d_ifgo[:, :, 3], dh_dc, forget)
-    steps = list(zip(*(view.unbind(0) for view in views)))
+    forget = gates.unflatten(-1, (4, -1))[:, 1]
+    views = (da, d_ifgo[:, :3], d_ifgo[:, 3], dh_dc, forget)
+    steps = list(zip(*(view.split(sizes) for view in views)))
     for t in reversed(range(len(steps))):
         d_t, d_ifg, d_o, dh_dc_t, f = steps[t]
+        dh, dc = fill_rows(dh, sizes[t]), fill_rows(dc, sizes[t])
         if grad_output[0] is not None:
             dh.add_(grad_output[0][t])
         if grad_output[1] is not None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from varrnn.dropout import is_ones
+from varrnn.kernels.step_rows import StepRows
 
 # Steps are handled in chunks of about this many rows: large enough for a good matrix product, small enough to stay in
 # the cache between the product and the pointwise work. A GPU pays for every chunk and is limited by memory alone.
@@ -42,15 +43,13 @@ def prefer_onednn(x: Tensor) -> bool:
     return has_onednn(x) and x.shape[-1] >= ONEDNN_MIN_UNITS
 
 
-def chunks(x: Tensor, width: int) -> list[tuple[int, int]]:
-    """Cut the time axis of x (T, B, ...) into parts of about CHUNK_ROWS rows; on a GPU by the memory of their gates.
+def chunks(x: Tensor, width: int, rows: StepRows | None = None) -> list[tuple[int, int]]:
+    """Cut the steps of x (T, B, ...) into parts of about CHUNK_ROWS rows; on a GPU by the memory of their gates.
 
     ``width`` is the number of all gates' units.
     """
-    steps, batch_size = x.shape[:2]
-    rows = max(1, GPU_CHUNK_NUMBERS // width) if x.is_cuda else CHUNK_ROWS
-    size = max(1, rows // max(1, batch_size))
-    return [(start, min(start + size, steps)) for start in range(0, steps, size)]
+    limit = max(1, GPU_CHUNK_NUMBERS // width) if x.is_cuda else CHUNK_ROWS
+    return (StepRows(x) if rows is None else rows).chunks(limit)
 
 
 def mask_steps(z: Tensor, start: int, stop: int) -> Tensor:
@@ -162,6 +161,11 @@ def to_weight_layout(total: Tensor | None) -> Tensor | None:
     return total.transpose(1, 2).flatten(0, 1)
 
 
+def live_rows(z: Tensor, rows: int) -> Tensor:
+    """The first rows of a mask (..., batch, unit): the sequences that have not ended."""
+    return z if z.shape[-2] in (1, rows) else z[..., :rows, :]
+
+
 class Recurrence:
     """(h o z_h) U of one step after another, and its way back. U is packed once where many steps use it."""
 
@@ -178,14 +182,14 @@ class Recurrence:
             pack = torch.ops.mkldnn._reorder_linear_weight
             self.packed = [pack(part.t() if backwards else part, None) for part in parts]
 
-    def mask_at(self, t: int) -> Tensor:
-        return self.masks[t if len(self.masks) > 1 else 0]
+    def mask_at(self, t: int, rows: int) -> Tensor:
+        return live_rows(self.masks[t if len(self.masks) > 1 else 0], rows)
 
     def apply_mask(self, h: Tensor, t: int) -> Tensor:
-        """h o z_h, (B, H) or (G, B, H), in the same memory at every step."""
-        if self.buffer is None:
+        """h o z_h, (B, H) or (G, B, H), in the same memory at every step with as many rows."""
+        if self.buffer is None or self.buffer.shape[-2] != h.shape[0]:
             self.buffer = h.new_empty(h.shape if self.tied else (self.gates, *h.shape))
-        return torch.mul(h, self.mask_at(t), out=self.buffer)
+        return torch.mul(h, self.mask_at(t, h.shape[0]), out=self.buffer)
 
     def forward(self, a: Tensor, h: Tensor, t: int) -> Tensor:
         """a + (h o z_h) U for a (B, G*H); a itself may be overwritten."""
@@ -205,10 +209,10 @@ class Recurrence:
         """The gradient of h from the gradient d (B, G*H) of step t's product."""
         if self.tied:
             dh = linear(d, self.packed[0]) if self.packed else torch.mm(d, self.weight)
-            return dh if self.plain else dh.mul_(self.mask_at(t))
+            return dh if self.plain else dh.mul_(self.mask_at(t, d.shape[0]))
         gates = gate_view(d, self.gates)
         if self.packed:
             parts = [linear(part, weight) for part, weight in zip(gates, self.packed)]
         else:
             parts = list(torch.bmm(gates, self.weight).unbind(0))
-        return masked_sum(parts, self.mask_at(t).unbind(0), parts[0])
+        return masked_sum(parts, self.mask_at(t, d.shape[0]).unbind(0), parts[0])

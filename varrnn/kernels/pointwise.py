@@ -89,6 +89,11 @@ def apply_activations(
         g.copy_(value)
 
 
+def fill_rows(d: Tensor, rows: int) -> Tensor:
+    """A gradient of the states of sequences that live at a later step, with zeros for those that end before it."""
+    return d if d.shape[0] == rows else torch.cat([d, d.new_zeros(rows - d.shape[0], d.shape[1])])
+
+
 def previous_states(history: Tensor, first: Tensor, start: int, stop: int) -> Tensor:
     """The states before the steps start to stop."""
     if start:

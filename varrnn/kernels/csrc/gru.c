@@ -11,12 +11,13 @@ typedef struct {
     float *h_n;           /* laid out as the gates, with one of them; reset after only */
     float *read;          /* (batch, size): r o h o z, and its gradient; reset before only */
     float *packed_n;      /* backward: the candidate's U in panels */
-    float *dh_n;          /* (chunk, batch, size): gradient of h_n; reset after only */
+    float *dh_n;          /* (chunk_rows, size): gradient of h_n; reset after only */
     float *db_hh;         /* (3 size) or NULL; reset after only: otherwise it is that of b_ih */
 } gru;
 
 INLINE float *h_n_at(const gru *p, i64 t, i64 row) {
-    return p->h_n + ((p->all.save_gates ? t : t - p->all.chunk_start) * p->all.batch + row) * p->all.size;
+    const layer *s = &p->all;
+    return p->h_n + (begin_of(s, t) - (s->save_gates ? 0 : begin_of(s, s->chunk_start)) + row) * s->size;
 }
 
 /* The mask of the candidate at a step, or NULL */
@@ -25,10 +26,11 @@ INLINE const float *candidate_mask(const layer *s, i64 t, i64 row) {
 }
 
 /* sums = init + h U of one gate, for the rows of a tile and the units of a panel */
-INLINE void recur(const layer *s, i64 gate, i64 rows, i64 width, i64 column, const float *h, const float *init,
+INLINE void recur(const layer *s, i64 t, i64 gate, i64 rows, i64 width, i64 column, const float *h, const float *init,
                   i64 init_row, float *sums) {
     const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * s->size * WIDTH;
-    product(rows, width, (matmul_args){h, s->size, 1, s->size, panel, WIDTH}, init, init_row, sums, WIDTH);
+    const matmul_args f = {h, s->size, 1, s->size, panel, WIDTH, few_rows(s, t)};
+    product(rows, width, f, init, init_row, sums, WIDTH);
 }
 
 INLINE void gates_pointwise(const int kind, i64 n, const float *from, float *to) {
@@ -47,7 +49,7 @@ static void compute_ru(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
         float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, GATES, t, row) + gate * n + column;
         const float *init = gate == 2 ? (p->bias_hn ? p->bias_hn + column : 0) : to;
         const i64 next = gate == 2 ? n : GATES * n;
-        recur(s, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
+        recur(s, t, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
         for (i64 r = 0; r < rows; r++)
             if (gate == 2) memcpy(to + r * next, sums + r * WIDTH, width * sizeof(float));
             else if (s->gate_activation == SIGMOID) gates_pointwise(SIGMOID, width, sums + r * WIDTH, to + r * next);
@@ -69,15 +71,15 @@ INLINE void gru_pointwise(const int kind, i64 width, const float *input, const f
 /* The candidate and h for the units of one panel of a tile of rows. */
 static void compute_h(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     const layer *s = &p->all;
-    const i64 n = s->size, all = s->batch * n, width = min_i64(WIDTH, n - column);
+    const i64 n = s->size, now = begin_of(s, t) * n, width = min_i64(WIDTH, n - column);
     const float *previous = h_before(s, t);
     float sums[ROWS * WIDTH];
-    if (!p->reset_after) recur(s, 2, rows, width, column, p->read + row * n, 0, 0, sums);
+    if (!p->reset_after) recur(s, t, 2, rows, width, column, p->read + row * n, 0, 0, sums);
     for (i64 r = 0; r < rows; r++) {
         const i64 at = (row + r) * n + column;
         float *gates = gates_at(s, GATES, t, row + r) + column;
         if (p->reset_after) multiply(width, gates, h_n_at(p, t, row + r) + column, sums + r * WIDTH);
-        float *input = gates + 2 * n, *h = s->h + t * all + at;
+        float *input = gates + 2 * n, *h = s->h + now + at;
 #define FORWARD(gate, candidate) \
     gru_pointwise(candidate, width, input, sums + r * WIDTH, gates + n, previous + at, input, h)
         WITH_ACTIVATIONS(SIGMOID, s->candidate_activation, FORWARD)
@@ -130,13 +132,13 @@ static void reset_grad(const layer *s, const float *r, const float *factor, cons
 static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const gru *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, all = s->batch * n, next = GATES * n;
+    const i64 n = s->size, now = begin_of(s, t) * n, next = GATES * n, few = few_rows(s, t);
     const float *previous = h_before(s, t), *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
     const float *m_n = candidate_mask(s, t, 0);
-    float *dh_n = p->reset_after ? p->dh_n + (t - s->chunk_start) * all : 0;
+    float *dh_n = p->reset_after ? p->dh_n + now - begin_of(s, s->chunk_start) * n : 0;
     for (i64 b = row; b < row + rows; b++) {
         float *dh = s->dh + b * n, *da = da_at(s, GATES, t, b), *gates = gates_at(s, GATES, t, b);
-        if (s->dh_out) add(n, s->dh_out + t * all + b * n, dh);
+        if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
 #define BACKWARD(gate, candidate) gru_pointwise_grad(gate, candidate, n, gates, previous + b * n, dh, da)
         WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, BACKWARD)
         if (!p->reset_after) continue;
@@ -144,17 +146,17 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
         multiply(n, da + 2 * n, gates, dh_n + b * n);
     }
     if (p->reset_after) {
-        input_grad(s, 1, dh_n + row * n, n, &s->z_h, m_n, row, rows, n, p->packed_n, s->dh);
+        input_grad(s, 1, dh_n + row * n, n, &s->z_h, m_n, row, rows, n, p->packed_n, s->dh, few);
     } else {
         memset(p->read + row * n, 0, rows * n * sizeof(float));
-        input_grad(s, 1, da_at(s, GATES, t, row) + 2 * n, next, &s->z_h, m_n, row, rows, n, p->packed_n, p->read);
+        input_grad(s, 1, da_at(s, GATES, t, row) + 2 * n, next, &s->z_h, m_n, row, rows, n, p->packed_n, p->read, few);
         for (i64 b = row; b < row + rows; b++) {
             const float *r = gates_at(s, GATES, t, b), *d_read = p->read + b * n;
             reset_grad(s, r, previous + b * n, d_read, da_at(s, GATES, t, b));
             add_product(n, d_read, r, s->dh + b * n);
         }
     }
-    input_grad(s, 2, da_at(s, GATES, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh);
+    input_grad(s, 2, da_at(s, GATES, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few);
 }
 
 static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }
@@ -162,7 +164,7 @@ static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, 
 static void weight_grads(const void *work, i64 thread) {
     const gru *p = work;
     const layer *s = &p->all;
-    const i64 n = s->size, next = GATES * n, rows = (end_of(s) - s->chunk_start) * s->batch;
+    const i64 n = s->size, next = GATES * n, rows = rows_in_chunk(s);
     const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, n, 0};
     const operand reset = {&s->z_h, s->h, s->h0, s->gates, n, next};
     for (i64 from = 0; from < rows; from += s->depth) {

@@ -9,39 +9,47 @@
 
 enum { DEPTH = 512 }; /* at most so many rows at once go into the gradients of the weights */
 
-/* Shapes are (steps, batch, units) unless told otherwise. */
+/* Step t has its rows from begins[t] to begins[t + 1] on; they never become more, and row b of a step continues row b of
+ * the step before (packed sequences, the longest first). With begins NULL every step has the whole batch. Shapes are
+ * (rows of all steps, units) unless told otherwise. */
 typedef struct {
     i64 steps, batch, inputs, size, threads;
-    i64 chunk;                           /* so many steps at once: their gates stay in the cache */
+    const i64 *begins;
+    i64 chunk_rows;                      /* about so many rows at once: their gates stay in the cache */
     i64 save_gates;                      /* 1: the gates of all steps are kept; 0: of one chunk */
     i64 gate_activation, candidate_activation;
     const float *x, *w_ih, *w_hh, *bias; /* bias (gates * size) or NULL */
     const float *h0;                     /* (batch, size) */
     mask z_x, z_h;
-    float *gates, *h;                    /* gates (steps, batch, gates, size) */
+    float *gates, *h;                    /* gates (rows, gates, size) */
     float *packed_ih, *packed_hh;        /* W and U in panels */
-    float *masked_x, *masked_h;          /* forward: (copies, chunk, batch, inputs) and (copies, batch, size) */
+    float *masked_x, *masked_h;          /* forward: (copies, chunk_rows, inputs) and (copies, batch, size) */
     const float *dh_out;                 /* gradient from outside, or NULL */
-    float *da;                           /* (chunk, batch, gates, size): gradient of the gates' inputs */
+    float *da;                           /* (chunk_rows, gates, size): gradient of the gates' inputs */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
     float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
     i64 depth, packed_columns;           /* so many rows at once go into the gradients of the weights, up to DEPTH */
     float *packed_x;                     /* backward: (threads, depth, packed_columns), x or h in panels */
-    i64 chunk_start;                     /* the first step of the current chunk */
+    i64 *row_begins;                     /* (threads + 1): the rows of the batch that each thread has in a chunk */
+    i64 chunk_start, chunk_end;          /* the steps of the current chunk */
 } layer;
-
-static i64 end_of(const layer *s) { return min_i64(s->chunk_start + s->chunk, s->steps); }
 
 INLINE i64 first_of(const layer *s, i64 n, i64 thread) { return split_begin(n, thread, s->threads); }
 
-INLINE const float *h_before(const layer *s, i64 t) { return t ? s->h + (t - 1) * s->batch * s->size : s->h0; }
+/* The first row of a step, the number of its rows, the rows of the chunk. */
+INLINE i64 begin_of(const layer *s, i64 t) { return s->begins ? s->begins[t] : t * s->batch; }
+INLINE i64 rows_of(const layer *s, i64 t) { return s->begins ? s->begins[t + 1] - s->begins[t] : s->batch; }
+INLINE i64 few_rows(const layer *s, i64 t) { return rows_of(s, t) <= FEW ? rows_of(s, t) : 0; }
+static i64 rows_in_chunk(const layer *s) { return begin_of(s, s->chunk_end) - begin_of(s, s->chunk_start); }
+
+INLINE const float *h_before(const layer *s, i64 t) { return t ? s->h + begin_of(s, t - 1) * s->size : s->h0; }
 
 /* The gates of a step, or of its gradient, at a row of the batch. */
 INLINE float *gates_at(const layer *s, int gates, i64 t, i64 row) {
-    return s->gates + ((s->save_gates ? t : t - s->chunk_start) * s->batch + row) * gates * s->size;
+    return s->gates + (begin_of(s, t) - (s->save_gates ? 0 : begin_of(s, s->chunk_start)) + row) * gates * s->size;
 }
 INLINE float *da_at(const layer *s, int gates, i64 t, i64 row) {
-    return s->da + ((t - s->chunk_start) * s->batch + row) * gates * s->size;
+    return s->da + (begin_of(s, t) - begin_of(s, s->chunk_start) + row) * gates * s->size;
 }
 
 static void pack_forward(const layer *s, int gates, i64 thread) {
@@ -50,42 +58,67 @@ static void pack_forward(const layer *s, int gates, i64 thread) {
     pack_transposed(s->w_hh, gates, s->size, s->size, first, last, s->packed_hh);
 }
 
+static void pack_backward(const layer *s, int gates, i64 thread) {
+    const i64 h = panels(s->size), x = panels(s->inputs);
+    pack(s->w_hh, gates, s->size, s->size, first_of(s, h, thread), first_of(s, h, thread + 1), s->packed_hh);
+    if (s->dx) pack(s->w_ih, gates, s->size, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
+}
+
+/* Some rows of the batch at the steps of the chunk as blocks of adjacent rows, numbered from the chunk's first row: a
+ * step each, or one block where the rows are the whole batch. */
+typedef struct {
+    i64 first, last, whole, count;
+} blocks;
+
+static blocks blocks_of(const layer *s, i64 first, i64 last) {
+    const int whole = first == 0 && last >= rows_of(s, s->chunk_start);
+    return (blocks){first, last, whole, whole ? 1 : s->chunk_end - s->chunk_start};
+}
+
+INLINE void block_at(const layer *s, const blocks *all, i64 k, i64 *from, i64 *rows) {
+    const i64 t = s->chunk_start + k;
+    *from = all->whole ? 0 : begin_of(s, t) - begin_of(s, s->chunk_start) + all->first;
+    *rows = all->whole ? rows_in_chunk(s) : min_i64(all->last, rows_of(s, t)) - all->first;
+}
+
 /* x W + b of all steps of the chunk for some rows of the batch, panel by panel, into the gates. */
 static void project(const layer *s, int gates, i64 first, i64 last) {
-    const i64 n = s->size, units = s->inputs, step = s->batch * units;
-    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1;
-    for (i64 t = s->chunk_start; s->z_x.data && t < end_of(s); t++)
-        apply(&s->z_x, t, s->batch, first, last, units, s->x + t * step, s->masked_x + (t - s->chunk_start) * step,
-              s->chunk * step);
+    const i64 n = s->size, units = s->inputs, start = begin_of(s, s->chunk_start);
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, apart = s->chunk_rows * units;
+    const blocks all = blocks_of(s, first, last);
+    for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
+        apply(&s->z_x, t, s->batch, first, min_i64(last, rows_of(s, t)), units, s->x + begin_of(s, t) * units,
+              s->masked_x + (begin_of(s, t) - start) * units, apart);
     for (i64 column = 0; column < n; column += WIDTH)
         for (i64 gate = 0; gate < gates; gate++) {
             const i64 width = min_i64(WIDTH, n - column), dst = gate * n + column;
             const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
-            const float *x = s->x + s->chunk_start * step;
-            if (s->z_x.data) x = s->masked_x + (copies > 1 ? gate : 0) * s->chunk * step;
-            for (i64 t = s->chunk_start; t < end_of(s); t++, x += step)
-                for (i64 k = 0; k < tiles(last - first); k++) {
-                    const i64 row = first + tile_begin(last - first, k);
-                    const i64 rows = first + tile_begin(last - first, k + 1) - row;
-                    const matmul_args f = {x + row * units, units, 1, units, panel, WIDTH};
-                    float *to = gates_at(s, gates, t, row) + dst;
+            const float *x = s->z_x.data ? s->masked_x + (copies > 1 ? gate : 0) * apart : s->x + start * units;
+            for (i64 block = 0; block < all.count; block++) {
+                i64 from, height;
+                block_at(s, &all, block, &from, &height);
+                for (i64 k = 0; height > 0 && k < tiles(height); k++) {
+                    const i64 row = from + tile_begin(height, k), rows = from + tile_begin(height, k + 1) - row;
+                    const matmul_args f = {x + row * units, units, 1, units, panel, WIDTH, 0};
+                    float *to = gates_at(s, gates, s->chunk_start, row) + dst;
                     product(rows, width, f, s->bias ? s->bias + dst : 0, 0, to, gates * n);
                 }
+            }
         }
 }
 
 /* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
  * gates, for one panel of columns. da has its first row, rows of it are `next` long; m is the first gate's mask. */
 static void input_grad_panel(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m,
-                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to) {
+                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to, i64 few) {
     const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
     const i64 width = min_i64(WIDTH, units - column);
     float sums[ROWS * WIDTH];
-    for (i64 k = 0; k < tiles(rows); k++)
+    for (i64 k = 0; rows > 0 && k < tiles(rows); k++)
         for (i64 copy = 0; copy < copies; copy++) {
             const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
             const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
-            const matmul_args f = {da + at * next + copy * n, next, 1, depth, panel, WIDTH};
+            const matmul_args f = {da + at * next + copy * n, next, 1, depth, panel, WIDTH, few};
             float *dst = to + (row + at) * units + column;
             if (!m) {
                 product(height, width, f, dst, units, dst, units);
@@ -100,23 +133,32 @@ static void input_grad_panel(const layer *s, int count, const float *da, i64 nex
 }
 
 static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
-                       i64 rows, i64 units, const float *packed, float *to) {
+                       i64 rows, i64 units, const float *packed, float *to, i64 few) {
     for (i64 column = 0; column < units; column += WIDTH)
-        input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to);
+        input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to, few);
 }
 
 /* The gradient of x for some rows of all steps of the chunk; a panel of W serves all of them. */
-static void x_grad(const layer *s, int gates, i64 row, i64 rows) {
-    const i64 units = s->inputs, step = s->batch * units;
+static void x_grad(const layer *s, int gates, i64 first, i64 last) {
+    const i64 units = s->inputs, next = gates * s->size, start = begin_of(s, s->chunk_start);
     if (!s->dx) return;
-    for (i64 t = s->chunk_start; t < end_of(s); t++)
-        memset(s->dx + t * step + row * units, 0, rows * units * sizeof(float));
-    for (i64 column = 0; column < units; column += WIDTH)
-        for (i64 t = s->chunk_start; t < end_of(s); t++) {
-            const float *m = s->z_x.data ? s->z_x.data + t * s->z_x.step_stride : 0;
-            input_grad_panel(s, gates, da_at(s, gates, t, row), gates * s->size, &s->z_x, m, row, rows, units, column,
-                             s->packed_ih, s->dx + t * step);
+    const blocks all = blocks_of(s, first, last);
+    i64 from, height;
+    for (i64 block = 0; block < all.count; block++) {
+        block_at(s, &all, block, &from, &height);
+        if (height > 0) memset(s->dx + (start + from) * units, 0, height * units * sizeof(float));
+    }
+    for (i64 column = 0; column < units; column += WIDTH) {
+        for (i64 block = 0; !s->z_x.data && block < all.count; block++) {
+            block_at(s, &all, block, &from, &height);
+            input_grad_panel(s, gates, s->da + from * next, next, &s->z_x, 0, 0, height, units, column, s->packed_ih,
+                             s->dx + (start + from) * units, 0);
         }
+        for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
+            input_grad_panel(s, gates, da_at(s, gates, t, first), next, &s->z_x, s->z_x.data + t * s->z_x.step_stride,
+                             first, min_i64(last, rows_of(s, t)) - first, units, column, s->packed_ih,
+                             s->dx + begin_of(s, t) * units, 0);
+    }
 }
 
 /* What a weight was multiplied with: x, or with `first` the h of the step before, which may have passed a gate. */
@@ -129,16 +171,16 @@ typedef struct {
 /* Some columns of an operand under the mask of a gate, over some rows of the chunk. */
 static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i64 from, i64 depth, float *to) {
     const i64 units = p->units, width = min_i64(WIDTH, units - column);
-    i64 t = s->chunk_start + from / s->batch, b = from % s->batch;
-    for (i64 k = 0; k < depth; k++, to += WIDTH) {
-        const float *x = p->x + (t - (p->first ? 1 : 0)) * s->batch * units;
-        if (p->first && t == 0) x = p->first;
+    i64 t = s->chunk_start, b = begin_of(s, t) + from;
+    while (b >= begin_of(s, t + 1)) t++;
+    for (b -= begin_of(s, t); depth > 0; depth--, to += WIDTH) {
+        const float *x = p->first ? (t ? p->x + begin_of(s, t - 1) * units : p->first) : p->x + begin_of(s, t) * units;
         x += b * units + column;
         if (p->z->data) multiply(width, x, mask_of(p->z, t, gate, s->batch, b, units) + column, to);
         else memcpy(to, x, width * sizeof(float));
-        if (p->reset) multiply(width, to, p->reset + (t * s->batch + b) * p->reset_row + column, to);
+        if (p->reset) multiply(width, to, p->reset + (begin_of(s, t) + b) * p->reset_row + column, to);
         memset(to + width, 0, (WIDTH - width) * sizeof(float));
-        if (++b == s->batch) b = 0, t++;
+        if (++b == rows_of(s, t)) b = 0, t++;
     }
 }
 
@@ -148,7 +190,7 @@ static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i
 static void weight_grad(const layer *s, const operand *p, int gate, int count, const float *da, i64 next, i64 thread,
                         i64 from, i64 depth, float *dw) {
     const i64 first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = p->units;
-    const int is_first = end_of(s) == s->steps && from == 0; /* nothing was added before */
+    const int is_first = s->chunk_end == s->steps && from == 0; /* nothing was added before */
     float part[DEPTH * ROWS], *packed = s->packed_x + thread * s->depth * s->packed_columns;
     for (int g = 0; g < count; g++) {
         for (i64 column = 0; (g == 0 || (p->z->data && p->z->num_gates > 1)) && column < units; column += WIDTH)
@@ -160,7 +202,7 @@ static void weight_grad(const layer *s, const operand *p, int gate, int count, c
                 for (i64 r = 0; r < rows; r++) part[row * rows + r] = source[row * next + r];
             for (i64 column = 0; column < units; column += WIDTH) {
                 float *to = dw + (g * s->size + j) * units + column;
-                const matmul_args f = {part, 1, rows, depth, packed + column * depth, WIDTH};
+                const matmul_args f = {part, 1, rows, depth, packed + column * depth, WIDTH, 0};
                 product(rows, min_i64(WIDTH, units - column), f, is_first ? 0 : to, units, to, units);
             }
         }
@@ -185,26 +227,50 @@ typedef void work_fn(const void *p, i64 thread);
 
 /* The thread's rows through the chunk, step by step: a panel of U serves all of them before the next one is read. */
 static void walk_forward(const layer *s, int gates, i64 thread, step *one) {
-    const i64 first = first_of(s, s->batch, thread), rows = first_of(s, s->batch, thread + 1) - first;
-    project(s, gates, first, first + rows);
-    for (i64 t = s->chunk_start; t < end_of(s); t++) one(s, t, first, rows);
+    const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
+    project(s, gates, first, last);
+    for (i64 t = s->chunk_start; t < s->chunk_end && first < min_i64(last, rows_of(s, t)); t++)
+        one(s, t, first, min_i64(last, rows_of(s, t)) - first);
 }
 
 static void walk_backward(const layer *s, int gates, i64 thread, step *one) {
-    const i64 first = first_of(s, s->batch, thread), rows = first_of(s, s->batch, thread + 1) - first;
-    for (i64 t = end_of(s) - 1; t >= s->chunk_start; t--) one(s, t, first, rows);
-    x_grad(s, gates, first, rows);
+    const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
+    for (i64 t = s->chunk_end - 1; t >= s->chunk_start; t--)
+        if (first < min_i64(last, rows_of(s, t))) one(s, t, first, min_i64(last, rows_of(s, t)) - first);
+    x_grad(s, gates, first, last);
+}
+
+/* Give each thread rows of the batch, so that all have about the same number of rows in the chunk. */
+static void split_rows(layer *s) {
+    i64 row = 0, given = 0, t = s->chunk_end;
+    for (i64 thread = 0; thread < s->threads; thread++) {
+        s->row_begins[thread] = s->begins ? row : first_of(s, s->batch, thread);
+        const i64 wanted = s->begins ? first_of(s, rows_in_chunk(s), thread + 1) : 0;
+        for (; given < wanted; row++) {
+            while (rows_of(s, t - 1) <= row) t--; /* the row lives from the first step of the chunk to t */
+            given += t - s->chunk_start;
+        }
+    }
+    s->row_begins[s->threads] = s->batch;
 }
 
 /* All chunks, forward and backward. */
 static void run_forward(layer *s, work_fn *pack_weights, work_fn *chunk) {
     in_threads(pack_weights, s, s->threads);
-    for (s->chunk_start = 0; s->chunk_start < s->steps; s->chunk_start += s->chunk) in_threads(chunk, s, s->threads);
+    for (s->chunk_start = 0; s->chunk_start < s->steps; s->chunk_start = s->chunk_end) {
+        s->chunk_end = s->chunk_start + 1;
+        while (s->chunk_end < s->steps && rows_in_chunk(s) + rows_of(s, s->chunk_end) <= s->chunk_rows) s->chunk_end++;
+        split_rows(s);
+        in_threads(chunk, s, s->threads);
+    }
 }
 
 static void run_backward(layer *s, work_fn *pack_weights, work_fn *chunk, work_fn *weight_grads) {
     in_threads(pack_weights, s, s->threads);
-    for (s->chunk_start = (s->steps - 1) / s->chunk * s->chunk; s->chunk_start >= 0; s->chunk_start -= s->chunk) {
+    for (s->chunk_end = s->steps; s->chunk_end > 0; s->chunk_end = s->chunk_start) {
+        s->chunk_start = s->chunk_end - 1;
+        while (s->chunk_start > 0 && rows_in_chunk(s) + rows_of(s, s->chunk_start - 1) <= s->chunk_rows) s->chunk_start--;
+        split_rows(s);
         in_threads(chunk, s, s->threads);
         if (weight_grads) in_threads(weight_grads, s, s->threads);
     }

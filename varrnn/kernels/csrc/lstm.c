@@ -39,14 +39,15 @@ static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, co
     for (i64 gate = 0; gate < GATES; gate++) {
         const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
         const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
-        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH};
+        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH, few_rows(s, t)};
         const float *a = gates_at(s, GATES, t, row) + gate * n + column;
         product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
     }
     for (i64 r = 0; r < rows; r++) {
         const i64 at = (row + r) * n + column;
         const float *src = sums + r * WIDTH, *previous = c_before + at;
-        float *a = gates_at(s, GATES, t, row + r) + column, *c = p->c + t * all + at, *h = s->h + t * all + at;
+        float *a = gates_at(s, GATES, t, row + r) + column, *c = p->c + begin_of(s, t) * n + at;
+        float *h = s->h + begin_of(s, t) * n + at;
         if (p->z_c.data) {
             const float *z_c = mask_of(&p->z_c, t, 0, s->batch, row + r, n) + column;
             const float *z_r = mask_of(&p->z_c, t, 1, s->batch, row + r, n) + column;
@@ -66,7 +67,7 @@ static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const lstm *p = cell;
     const layer *s = &p->all;
     const i64 n = s->size, all = s->batch * n;
-    const float *previous = t ? p->c + (t - 1) * all : p->c0;
+    const float *previous = t ? p->c + begin_of(s, t - 1) * n : p->c0;
     if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, h_before(s, t), s->masked_h, all);
     for (i64 column = 0; column < n; column += WIDTH)
         for (i64 k = 0; k < tiles(rows); k++) {
@@ -100,13 +101,13 @@ INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int h
 static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const lstm *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, all = s->batch * n;
+    const i64 n = s->size, now = begin_of(s, t) * n;
     for (i64 b = row; b < row + rows; b++) {
-        const float *a = gates_at(s, GATES, t, b), *c = p->c + t * all + b * n;
-        const float *previous = (t ? p->c + (t - 1) * all : p->c0) + b * n;
+        const float *a = gates_at(s, GATES, t, b), *c = p->c + now + b * n;
+        const float *previous = (t ? p->c + begin_of(s, t - 1) * n : p->c0) + b * n;
         float *dh = s->dh + b * n, *dc = p->dc + b * n, *da = da_at(s, GATES, t, b);
-        if (s->dh_out) add(n, s->dh_out + t * all + b * n, dh);
-        if (p->dc_out) add(n, p->dc_out + t * all + b * n, dc);
+        if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
+        if (p->dc_out) add(n, p->dc_out + now + b * n, dc);
         if (p->z_c.data) {
             const float *z_c = mask_of(&p->z_c, t, 0, s->batch, b, n), *z_r = mask_of(&p->z_c, t, 1, s->batch, b, n);
 #define MASKED_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 1, n, a, c, previous, z_c, z_r, dh, dc, da)
@@ -117,14 +118,15 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
         }
     }
     const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
-    input_grad(s, GATES, da_at(s, GATES, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh);
+    input_grad(s, GATES, da_at(s, GATES, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh,
+               few_rows(s, t));
 }
 
 static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }
 
 static void weight_grads(const void *p, i64 thread) {
     const layer *s = &((const lstm *)p)->all;
-    const i64 next = GATES * s->size, rows = (end_of(s) - s->chunk_start) * s->batch;
+    const i64 next = GATES * s->size, rows = rows_in_chunk(s);
     const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, s->size, 0};
     for (i64 from = 0; from < rows; from += s->depth) {
         const i64 depth = min_i64(s->depth, rows - from);
@@ -136,13 +138,7 @@ static void weight_grads(const void *p, i64 thread) {
 
 static void pack_forward_weights(const void *p, i64 thread) { pack_forward(p, GATES, thread); }
 
-static void pack_backward_weights(const void *p, i64 thread) {
-    const layer *s = p;
-    const i64 h = panels(s->size), x = panels(s->inputs);
-    pack(s->w_hh, GATES, s->size, s->size, first_of(s, h, thread), first_of(s, h, thread + 1), s->packed_hh);
-    if (!s->dx) return;
-    pack(s->w_ih, GATES, s->size, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
-}
+static void pack_backward_weights(const void *p, i64 thread) { pack_backward(p, GATES, thread); }
 
 void lstm_forward(lstm *p) { run_forward(&p->all, pack_forward_weights, forward_chunk); }
 

@@ -52,7 +52,7 @@ static void compute_logits(const softmax *s, i64 from, i64 rows, i64 first, i64 
     for (i64 column = first; column < last; column += WIDTH)
         for (i64 k = 0; k < tiles(rows); k++) {
             const i64 row = tile_begin(rows, k);
-            const matmul_args f = {s->x + (from + row) * n, n, 1, n, s->packed + column * n, WIDTH};
+            const matmul_args f = {s->x + (from + row) * n, n, 1, n, s->packed + column * n, WIDTH, 0};
             product(tile_begin(rows, k + 1) - row, min_i64(WIDTH, last - column), f, s->bias ? s->bias + column : 0, 0,
                     logits + row * next + column - first, next);
         }
@@ -122,7 +122,7 @@ static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float 
         for (i64 k = 0; k < tiles(rows); k++) {
             const i64 row = tile_begin(rows, k);
             float *to = dx + (s->block_start + row) * n + column;
-            const matmul_args f = {d + row * SLICE, SLICE, 1, depth, panel, WIDTH};
+            const matmul_args f = {d + row * SLICE, SLICE, 1, depth, panel, WIDTH, 0};
             product(tile_begin(rows, k + 1) - row, width, f, to, n, to, n);
         }
     }
@@ -138,7 +138,7 @@ static void weight_grad(const softmax *s, i64 first, i64 last, const float *d) {
             for (i64 r = 0; r < rows; r++) part[row * rows + r] = d[row * SLICE + j + r];
         for (i64 column = 0; column < n; column += WIDTH) {
             float *to = s->dw + (first + j) * n + column;
-            const matmul_args f = {part, 1, rows, depth, s->packed + column * depth, WIDTH};
+            const matmul_args f = {part, 1, rows, depth, s->packed + column * depth, WIDTH, 0};
             product(rows, min_i64(WIDTH, n - column), f, s->block_start ? to : 0, n, to, n);
         }
     }

@@ -30,13 +30,20 @@ INLINE i64 tiles(i64 rows) { return (rows + ROWS - 1) / ROWS; }
 INLINE i64 tile_begin(i64 rows, i64 k) { return rows * k / tiles(rows); }
 INLINE i64 panels(i64 columns) { return (columns + WIDTH - 1) / WIDTH; }
 
-/* What a product takes: a (rows, depth) with entries `row` and `column` apart, and b (depth, width), rows `below`. */
+/* What a product takes: a (rows, depth) with entries `row` and `column` apart, and b (depth, width), rows `below`.
+ * `few`: the number of rows that are multiplied at this step by all threads together, if no more than FEW, else 0: the
+ * order of a row's sum depends on it, not on the rows that one thread has. */
 typedef struct {
     const float *a;
     i64 row, column, depth;
     const float *b;
     i64 below;
+    i64 few;
 } matmul_args;
+
+enum { FEW = 3 };
+
+enum { AHEAD = 24 }; /* so many rows of b are fetched ahead: a weight that is larger than the cache streams by */
 
 /* out = init + a b, one or two vectors wide; init may be NULL for zeros, or out itself. */
 INLINE void tile(const int rows, const int vectors, matmul_args f, const float *init, i64 init_row, float *out,
@@ -46,6 +53,8 @@ INLINE void tile(const int rows, const int vectors, matmul_args f, const float *
         for (int v = 0; v < vectors; v++)
             sum[r][v] = init ? *(const vec *)(init + r * init_row + v * LANES) : (vec){0};
     for (i64 k = 0; k < f.depth; k++, f.a += f.column, f.b += f.below) {
+        __builtin_prefetch(f.b + AHEAD * f.below);
+        if (vectors > 1) __builtin_prefetch(f.b + AHEAD * f.below + LANES);
         vec left = *(const vec *)f.b, right = left;
         if (vectors > 1) right = *(const vec *)(f.b + LANES);
         for (int r = 0; r < rows; r++) {
@@ -58,11 +67,38 @@ INLINE void tile(const int rows, const int vectors, matmul_args f, const float *
         for (int v = 0; v < vectors; v++) *(vec *)(out + r * out_row + v * LANES) = sum[r][v];
 }
 
+/* The same for a few rows: their sums are too few to keep the units busy, so that every `ways`-th k has separate ones. */
+INLINE void flat_tile(const int rows, const int ways, const int vectors, matmul_args f, const float *init, i64 init_row,
+                      float *out, i64 out_row) {
+    vec sum[4][FEW][2] = {0};
+    i64 k = 0;
+    for (; k + ways <= f.depth; k += ways)
+        for (int w = 0; w < ways; w++, f.a += f.column, f.b += f.below)
+            for (int r = 0; r < rows; r++)
+                for (int v = 0; v < vectors; v++)
+                    sum[w][r][v] += f.a[r * f.row] * *(const vec *)(f.b + v * LANES);
+    for (; k < f.depth; k++, f.a += f.column, f.b += f.below)
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vectors; v++) sum[0][r][v] += f.a[r * f.row] * *(const vec *)(f.b + v * LANES);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) {
+            vec all = sum[0][r][v];
+            for (int w = 1; w < ways; w++) all += sum[w][r][v];
+            if (init) all += *(const vec *)(init + r * init_row + v * LANES);
+            *(vec *)(out + r * out_row + v * LANES) = all;
+        }
+}
+
 /* A tile with its number of rows as a constant. */
 static void whole_tile(i64 rows, i64 vectors, matmul_args f, const float *init, i64 init_row, float *out, i64 out_row) {
 #define CASE(n) \
     case n: tile(n, 2, f, init, init_row, out, out_row); break; \
     case n + 16: tile(n, 1, f, init, init_row, out, out_row); break;
+#define FLAT(n, ways) \
+    case n: flat_tile(n, ways, 2, f, init, init_row, out, out_row); return; \
+    case n + 16: flat_tile(n, ways, 1, f, init, init_row, out, out_row); return;
+    if (f.few == 1) switch (vectors > 1 ? 1 : 17) { FLAT(1, 4) }
+    if (f.few) switch (rows + (vectors > 1 ? 0 : 16)) { FLAT(1, 2) FLAT(2, 2) FLAT(3, 2) }
     switch (rows + (vectors > 1 ? 0 : 16)) {
         CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #if defined(__AVX512F__)

@@ -1,0 +1,210 @@
+"""The layers alone beside torch's, at shapes that people use: ``scripts/benchmark.py --size library``.
+
+A row is a shape, a cell and a number of threads. Its candidates are torch's layer and ours in training (without
+dropout, tied and untied masks; torch's layer has no dropout), and both in inference. They run interleaved in one
+process; a ratio is the median over rounds of torch's time / ours, so above 1 ours is faster.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from varrnn import VariationalGRU, VariationalLSTM, VariationalRNN
+from varrnn.dropout import DropoutRates
+from varrnn.errors import UserError
+from varrnn.kernels import record_backends
+
+Call = Callable[[], object]
+Clock = Callable[[], float]
+
+CELLS: dict[str, tuple[Any, Any]] = {
+    "lstm": (nn.LSTM, VariationalLSTM),
+    "gru": (nn.GRU, VariationalGRU),
+    "rnn": (nn.RNN, VariationalRNN),
+}
+TIED = DropoutRates(p_W=0.25, p_U=0.25)
+TRAINING = {
+    "train": DropoutRates.none(),
+    "tied": TIED,
+    "untied": DropoutRates(p_W=0.25, p_U=0.25, per_gate=True),
+}
+COLUMNS = (*TRAINING, "inference")
+SAMPLE_SECONDS = 2e-3  # a candidate that takes less is called several times in a row
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of one layer and its input; ``lengths`` are those of packed sequences."""
+
+    name: str
+    steps: int
+    batch: int
+    inputs: int
+    units: int
+    carried: bool = False  # whether the state is given, as in a loop over single steps
+    lengths: tuple[int, ...] = ()
+
+
+def _packed(name: str, lengths: tuple[int, ...], inputs: int, units: int) -> Shape:
+    return Shape(f"{name},I{inputs},H{units}", max(lengths), len(lengths), inputs, units, lengths=lengths)
+
+
+SHAPES = (
+    *(
+        Shape(f"T{t},B{b},I{i},H{h}", t, b, i, h)
+        for t, b, i, h in (
+            (50, 64, 64, 64),
+            (100, 32, 300, 256),
+            (200, 16, 40, 512),
+            (1000, 8, 16, 128),
+            (28, 256, 28, 128),
+            (10, 1, 64, 64),
+        )
+    ),
+    *(Shape(f"T1,B{b},I{h},H{h}", 1, b, h, h, carried=True) for b, h in ((1, 64), (1, 512), (32, 512), (256, 128))),
+    _packed("[400]+[5]*31", (400, *[5] * 31), 64, 128),
+    _packed("5to200,B32", tuple(5 + 195 * k // 31 for k in range(31, -1, -1)), 64, 128),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    shape: Shape
+    cell: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """What ``--filter`` looks at: `lstm T50,B64,I64,H64 1 thread`."""
+        return f"{self.cell} {self.shape.name} {self.threads} thread{'s' if self.threads > 1 else ''}"
+
+
+def choose_rows(words: str, threads: int) -> list[Row]:
+    """The rows of the table whose names contain all ``words``, with one thread and with all ``threads``."""
+    counts = sorted({1, threads})
+    rows = [Row(shape, cell, count) for shape in SHAPES for cell in CELLS for count in counts]
+    found = [row for row in rows if all(word in row.name for word in words.split())]
+    if not found:
+        raise UserError(
+            f"--filter {words!r}: no row has all of these words; rows are called {rows[0].name!r} and so on"
+        )
+    return found
+
+
+def make_input(shape: Shape, requires_grad: bool) -> Tensor | PackedSequence:
+    if not shape.lengths:
+        return torch.randn(shape.steps, shape.batch, shape.inputs, requires_grad=requires_grad)
+    packed = pack_sequence([torch.randn(length, shape.inputs) for length in shape.lengths])
+    return packed._replace(data=packed.data.requires_grad_(requires_grad))
+
+
+def make_state(shape: Shape, cell: str) -> Any:
+    """h_0, and for an LSTM (h_0, c_0); None is torch's default of zeros."""
+    if not shape.carried:
+        return None
+    states = tuple(torch.randn(1, shape.batch, shape.units) for _ in range(2))
+    return states if cell == "lstm" else states[0]
+
+
+def training_call(layer: nn.Module, shape: Shape, cell: str) -> Call:
+    """Forward and backward, to the weights and the input."""
+    x, state = make_input(shape, True), make_state(shape, cell)
+    data = x if isinstance(x, Tensor) else x.data
+    gradient = torch.randn(*data.shape[:-1], shape.units)
+    leaves = [data, *layer.parameters()]
+
+    def call() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        out = layer(x, state)[0]
+        (out if isinstance(out, Tensor) else out.data).backward(gradient)
+
+    return call
+
+
+def inference_call(layer: nn.Module, shape: Shape, cell: str) -> Call:
+    x, state = make_input(shape, False), make_state(shape, cell)
+
+    def call() -> None:
+        with torch.no_grad():
+            layer(x, state)
+
+    return call
+
+
+def candidates(row: Row) -> dict[str, Call]:
+    """Torch's and our calls of one row by name."""
+    shape, (theirs, ours) = row.shape, CELLS[row.cell]
+    sizes = (shape.inputs, shape.units)
+    return {
+        "torch train": training_call(theirs(*sizes), shape, row.cell),
+        **{name: training_call(ours(*sizes, dropout=rates), shape, row.cell) for name, rates in TRAINING.items()},
+        "torch inference": inference_call(theirs(*sizes).eval(), shape, row.cell),
+        "inference": inference_call(ours(*sizes, dropout=TIED).eval(), shape, row.cell),
+    }
+
+
+def seconds(call: Call, calls: int, clock: Clock) -> float:
+    start = clock()
+    for _ in range(calls):
+        call()
+    return (clock() - start) / calls
+
+
+def measure(row: Row, clock: Clock, limit: float, rounds: int) -> dict[str, Any]:
+    """Milliseconds of torch, ratios torch / ours with half the distance of their quartiles, and the backends used."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(row.threads)
+    try:
+        calls = candidates(row)
+        backends = {name: _backends(call) for name, call in calls.items() if name in COLUMNS}
+        counts = {name: _count(call) for name, call in calls.items()}
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        start = time.perf_counter()
+        while len(times["train"]) < rounds or time.perf_counter() - start < limit:
+            for name, call in calls.items():
+                times[name].append(seconds(call, counts[name], clock))
+    finally:
+        torch.set_num_threads(before)
+    found: dict[str, Any] = {"rounds": len(times["train"]), "backends": backends, "ratio": {}, "spread": {}}
+    found["torch_ms"] = {kind: 1e3 * statistics.median(times[f"torch {kind}"]) for kind in ("train", "inference")}
+    for name in COLUMNS:
+        theirs = times["torch inference" if name == "inference" else "torch train"]
+        ratios = [b / a for a, b in zip(times[name], theirs)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        found["ratio"][name], found["spread"][name] = middle, (high - low) / 2
+    return found
+
+
+def _backends(call: Call) -> str:
+    with record_backends() as used:
+        call()
+    return "+".join(sorted(set(used)))
+
+
+def _count(call: Call) -> int:
+    """So many calls in a row make a sample that the clock resolves."""
+    return max(1, min(1000, int(SAMPLE_SECONDS / max(1e-7, seconds(call, 1, time.perf_counter)))))
+
+
+def lines(rows: list[Row], clock: Clock, limit: float, rounds: int, record: dict[str, Any]) -> Iterator[str]:
+    """The table, line by line as it is measured; the numbers into ``record`` by the rows' names."""
+    yield "torch's time / ours (above 1: ours is faster), +- half the distance of the quartiles; ms of torch; backends"
+    heads = "".join(f"{name:>15}" for name in COLUMNS)
+    yield f"{'':34}{heads}{'train ms':>10}{'infer ms':>10}"
+    for row in rows:
+        found = record[row.name] = measure(row, clock, limit, rounds)
+        cells = "".join(
+            f"{found['ratio'][name]:7.2f} +-{found['spread'][name]:.2f}".rjust(12)
+            + f" {found['backends'][name][:1] or '-':2}"
+            for name in COLUMNS
+        )
+        yield f"{row.name:34}{cells}{found['torch_ms']['train']:10.3f}{found['torch_ms']['inference']:10.3f}"
+    ratios = [found["ratio"][name] for found in record.values() for name in COLUMNS]
+    yield f"{len(ratios)} entries: lowest {min(ratios):.2f}, median {statistics.median(ratios):.2f}"
