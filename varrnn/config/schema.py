@@ -144,6 +144,9 @@ class TrainConfig:
     patience: int = option(0, "cut the run short after this many epochs without improvement; 0 never does")
     log_every: int = option(50, "updates between two looks at the loss (each look waits for the device)")
     checkpoint_minutes: float = option(5.0, "minutes between two checkpoints inside an epoch")
+    cuda_graph: bool = option(
+        False, "replay the training step as one CUDA graph (a GPU only); checked against a step without it first"
+    )
 
 
 @dataclass
@@ -194,7 +197,7 @@ TASKS = {"language_model": LanguageModelConfig, "sentiment": SentimentConfig}
 EPOCHS_KEY = "optim.epochs"
 NON_IDENTITY_KEYS = (
     *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc", "logger"),
-    *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
+    *("train.log_every", "train.checkpoint_minutes", "train.cuda_graph", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to here a sentiment run measures its MC error after every epoch
 SCALING = "task.scaling"  # of masks, which runs without dropout do not have

@@ -60,6 +60,7 @@ def write_error(folder: Path, error: Exception) -> None:
 def _run(config: RunConfig, folder: Path, describe: bool) -> dict[str, Any]:
     run_summary.code_version()  # asked now: see summary.commit
     torch_device = device.choose_device(config)
+    device.check_cuda_graph(config, torch_device)
     device.check_memory(config, torch_device)
     run_summary.reset_peak_memory(torch_device)
     started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
@@ -216,7 +217,7 @@ def training_record(progress: Progress, device: torch.device) -> dict[str, Any]:
         "commit": progress.commits[-1].removesuffix("+dirty"),
         **run_summary.commit_record(progress.commits),
         "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
-        "hardware": run_summary.hardware(device, progress.environments[:-1]),
+        "hardware": run_summary.hardware(device, progress.environments[:-1]) | progress.graph_record(),
         "peak_memory_mb": run_summary.peak_memory_mb(device),
     }
 

@@ -14,7 +14,7 @@ from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task, to_device
 from varrnn.tasks.model import SequenceModel
-from varrnn.training import checkpoint, optim
+from varrnn.training import checkpoint, cuda_graph, optim
 from varrnn.training import summary as run_summary
 from varrnn.training.progress import RunMonitor
 
@@ -45,12 +45,17 @@ class Progress:
     total_seconds: float = 0.0
     commits: list[str] = field(default_factory=list)
     environments: list[str] = field(default_factory=list)  # where it was trained, in the order of the starts
+    cuda_graph: str = ""  # whether a CUDA graph was used, if one was asked for
 
     def add_row(self, row: dict[str, Any]) -> None:
         """One more epoch; a column that this epoch did not measure gets None."""
         rows = len(self.history["epoch"])
         for name in dict.fromkeys([*self.history, *row]):  # in the order in which columns appeared
             self.history.setdefault(name, [None] * rows).append(row.get(name))
+
+    def graph_record(self) -> dict[str, str]:
+        """What a record says about the CUDA graph: nothing where none was asked for."""
+        return {"cuda_graph": self.cuda_graph} if self.cuda_graph else {}
 
     def state_dict(self) -> dict[str, Any]:
         """All fields, by their names in checkpoint.pt."""
@@ -116,12 +121,17 @@ class Trainer:
         self.folder, self.monitor, self.device = folder, monitor, device
         self.optimizer = optim.build(config, model)
         self.progress = Progress()
+        self.graph: cuda_graph.GraphedStep | None = None
+        self.saved_environment = ""  # that of the checkpoint
         self.warned = False
 
     def fit(self, code: str) -> Progress:
         """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
-        self.restore()
-        progress, here = self.progress, run_summary.environment(self.device)
+        resumed = self.restore()
+        self._prepare_graph()
+        progress, here = self.progress, self._environment()
+        if resumed:
+            self._warn_if_moved(here)
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]
         self._start_bar()
@@ -133,6 +143,7 @@ class Trainer:
             self.monitor.log(self._line())
             self.monitor.stop_if_requested()
         self.monitor.close()
+        self.graph = None  # with the memory that it holds
         return progress
 
     def finished(self) -> bool:
@@ -150,8 +161,7 @@ class Trainer:
         self.model.train()
         started, seen = self.monitor.seconds(), progress.update
         for update in range(progress.update, task.updates_per_epoch):
-            draws = rng.make_generator(self.device, rng.MASKS, self.config.seed, progress.epoch, update)
-            step, norm = self.training_step(progress.epoch, update, progress.state, lr, draws)
+            step, norm = self.training_step(progress.epoch, update, progress.state, lr, self._draws(update))
             progress.losses_and_norms[update, 0], progress.losses_and_norms[update, 1] = step.loss_for_log, norm
             progress.state, progress.update = step.state, update + 1
             progress.words += task.words(update)
@@ -173,9 +183,38 @@ class Trainer:
         self, epoch: int, update: int, state: Any, lr: float, draws: torch.Generator | None
     ) -> tuple[Step, Tensor]:
         """One training step; nothing in it waits for the device."""
-        step = self.task.loss(self.model, epoch, update, state, draws)
+        batch = self.task.prepare_batch(self.model, epoch, update, draws)
+        return (self.graph or self._compute)(batch, state, lr)
+
+    def _compute(self, batch: Any, state: Any, lr: float | Tensor) -> tuple[Step, Tensor]:
+        """What a CUDA graph captures: all of a step but its words and masks."""
+        step = self.task.compute_loss(self.model, batch, state)
         step.objective.backward()
-        return step, self.optimizer.step(lr)
+        return step._replace(objective=step.objective.detach()), self.optimizer.step(lr)
+
+    def _prepare_graph(self) -> None:
+        """Replace the training step by a CUDA graph of it, where one is asked for and computes the same."""
+        progress, task = self.progress, self.task
+        if not self.config.train.cuda_graph or self.finished():
+            return
+        self.model.train()
+        batches = [
+            task.prepare_batch(self.model, progress.epoch, update, self._draws(update))
+            for update in range(min(2, task.updates_per_epoch))
+        ]
+        lr, recorder = optim.learning_rate(self.config.optim, progress.epoch), cuda_graph.make_recorder(self.device)
+        made = cuda_graph.prepare(self._compute, self.model, self.optimizer, batches, lr, recorder)
+        self.graph, progress.cuda_graph = made
+        self.monitor.log(f"train.cuda_graph: {made.note}")
+
+    def _draws(self, update: int) -> torch.Generator:
+        """The source of the masks of an update of this epoch."""
+        return rng.make_generator(self.device, rng.MASKS, self.config.seed, self.progress.epoch, update)
+
+    def _environment(self) -> str:
+        """What exact repetition depends on; a CUDA graph only where it rounds differently."""
+        here = run_summary.environment(self.device)
+        return f"{here}, CUDA graph" if self.graph is not None and self.graph.rounds else here
 
     def _clock(self, started: float) -> float:
         """Add the time since `started`; called after a look, when the device has caught up."""
@@ -269,7 +308,7 @@ class Trainer:
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimizer.state_dict()}
         state |= {
             "progress": progress.state_dict(),
-            "place": run_summary.environment(self.device),
+            "place": self._environment(),
             "data": self.task.sha256,
         }
         checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / CHECKPOINT)
@@ -291,11 +330,11 @@ class Trainer:
         state = {"epoch": self.progress.best_epoch, "model": self.model.state_dict()}
         checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / BEST)
 
-    def restore(self) -> None:
-        """Go on from the checkpoint, if there is one."""
+    def restore(self) -> bool:
+        """Resume from the checkpoint; returns whether there is one."""
         file = self.folder / CHECKPOINT
         if not file.is_file():
-            return
+            return False
         saved = checkpoint.load(file)
         checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
         with checkpoint.checkpoint_errors(file):
@@ -310,12 +349,7 @@ class Trainer:
             self.progress.load_state_dict(saved_progress)
         progress, asked = self.progress, self.config.optim.epochs
         progress.environments = progress.environments or [environment]  # early versions kept the last one only
-        here = run_summary.environment(self.device)
-        if here != environment:
-            self.monitor.log(
-                f"warning: started on {environment}, resuming on {here}: the numbers will not be those of "
-                "a run that was never stopped, and words per second mix both (set device=, threads=)"
-            )
+        self.saved_environment = environment
         if progress.epoch - 1 > asked or (progress.epoch > asked and progress.update):
             raise UserError(
                 f"{self.folder}: optim.epochs={asked}, but it is in epoch {progress.epoch} already; ask for more, or "
@@ -324,6 +358,14 @@ class Trainer:
         self._restore_best()
         if not self.finished():
             self.monitor.log(f"resuming in epoch {self.progress.epoch} after update {self.progress.update}")
+        return True
+
+    def _warn_if_moved(self, here: str) -> None:
+        if here != self.saved_environment:
+            self.monitor.log(
+                f"warning: started on {self.saved_environment}, resuming on {here}: the numbers will not be those of "
+                "a run that was never stopped, and words per second mix both (set device=, threads=)"
+            )
 
     def _check_progress(self, progress: Any) -> None:
         size = self.config.size
