@@ -9,7 +9,6 @@ round, so that a busy machine disturbs them little. Compare within one table onl
 import argparse
 import datetime
 import json
-import re
 import statistics
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import c_library
 from varrnn.records import integrity
-from varrnn.records.store import RECORDS
+from varrnn.records.paths import benchmark_path
 from varrnn.reporting.style import RC
 from varrnn.training import allocator
 from varrnn.training import summary as run_summary
@@ -205,12 +204,6 @@ def chart(record: dict[str, Any], file: Path) -> None:
             figure.savefig(file)
 
 
-def record_path(machine: dict[str, Any]) -> Path:
-    """`results/records/benchmark/amd_epyc_2_cores.json`"""
-    name = machine["gpu"] or f"{machine['cpu']} {machine['cores']} cores"
-    return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
-
-
 def check(chosen: argparse.Namespace) -> None:
     """Before anything is measured: a record is whole, and files have formats that can be written."""
     if chosen.threads is not None and chosen.threads < 1:
@@ -256,7 +249,7 @@ def main() -> None:
     if device.type == "cpu":
         print(c_library.load_status()[1])
     machine = environment(device, chosen.clock)
-    file = record_path(machine) if chosen.record else chosen.json
+    file = benchmark_path(machine) if chosen.record else chosen.json
     written = [fileio.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}

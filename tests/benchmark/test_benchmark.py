@@ -46,7 +46,7 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
             assert set(found[ratios]) == KEYS | (PROTOCOLS if size == "sentiment" else set())
         assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
     assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
-    assert chart.stat().st_size > 1000 and benchmark.record_path(record["machine"]).parent.name == "benchmark"
+    assert chart.stat().st_size > 1000 and benchmark.benchmark_path(record["machine"]).parent.name == "benchmark"
     assert "untied / tied" in capsys.readouterr().out
 
 

@@ -28,7 +28,7 @@ TRAINED = [(model, "lstm") for model in MODELS] + [(model, "gru") for model in (
 
 
 class Monitor:
-    """What ``_prepare_graph`` needs of a RunMonitor."""
+    """What ``prepare_graph`` needs of a RunMonitor."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -38,7 +38,7 @@ class Monitor:
 def trainer_of(task, made, graph):
     made = replace(made, train=replace(made.train, cuda_graph=graph))
     trainer = Trainer(task, task.model(made).train(), made, None, Monitor(), CPU)
-    trainer._prepare_graph()
+    trainer.prepare_graph()
     assert (trainer.graph is not None) == graph, trainer.progress.cuda_graph
     return trainer
 
@@ -107,7 +107,7 @@ def test_preparing_leaves_parameters_moments_and_gradients_as_they_were(monkeypa
     assert_equal(list(fresh.model.parameters()), list(task.model(made).parameters()))
     train_windows(fresh, [0, 1], [1e-3, 1e-3])
     trained = [t.detach().clone() for t in (*fresh.model.parameters(), *fresh.optimizer.state_tensors())]
-    fresh._prepare_graph()  # as after a resume
+    fresh.prepare_graph()  # as after a resume
     assert_equal([*fresh.model.parameters(), *fresh.optimizer.state_tensors()], trained)
     assert not any(group["capturable"] for group in fresh.optimizer.adam.param_groups)
     assert all(isinstance(group["lr"], float) for group in fresh.optimizer.state_dict()["param_groups"])
@@ -175,7 +175,7 @@ def test_what_a_replay_computes_decides_whether_it_is_used(factor, note, monkeyp
     monkeypatch.setattr(cuda_graph, "make_recorder", lambda _: Rounding(factor))
     task, made = small("train.cuda_graph=true")
     trainer = Trainer(task, task.model(made).train(), made, None, Monitor(), CPU)
-    trainer._prepare_graph()
+    trainer.prepare_graph()
     assert trainer.progress.cuda_graph.startswith(note) and trainer.monitor.lines[0].startswith(
         f"train.cuda_graph: {note}"
     )
@@ -227,7 +227,7 @@ def test_a_step_that_no_graph_can_repeat_is_not_replayed(mistake, monkeypatch):
 
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     trainer._compute = step
-    trainer._prepare_graph()
+    trainer.prepare_graph()
     assert trainer.graph is None and f"not used: {MISTAKES[mistake]}" in trainer.progress.cuda_graph
     assert_equal(list(trainer.model.parameters()), before)
 
@@ -238,7 +238,7 @@ def test_another_error_than_that_of_a_capture_is_raised(monkeypatch):
     trainer = Trainer(task, task.model(made).train(), made, None, Monitor(), CPU)
     monkeypatch.setattr(trainer, "_compute", lambda *_: {}["a mistake"])
     with pytest.raises(KeyError):
-        trainer._prepare_graph()
+        trainer.prepare_graph()
 
 
 def test_trees_keep_their_kinds():
@@ -307,7 +307,7 @@ def test_a_graph_on_a_gpu_equals_eager_training(variant):
     for graph in (False, True):
         asked = replace(made, train=replace(made.train, cuda_graph=graph))
         trainer, state = Trainer(task, task.model(asked).train(), asked, None, Monitor(), gpu), None
-        trainer._prepare_graph()
+        trainer.prepare_graph()
         assert (trainer.graph is not None) == graph, trainer.progress.cuda_graph
         for update, lr in enumerate([1.0, 1.0, 0.9, 0.7, 0.7, 0.3, 0.2, 0.1]):
             step, _ = trainer.training_step(1, update, state, lr, rng.make_generator(gpu, rng.MASKS, 1, 1, update))

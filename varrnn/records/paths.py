@@ -7,6 +7,8 @@ older record means another run than before: `relocate` moves such records to whe
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,12 @@ def relative_path(record: Record) -> Path:
     if SENTIMENT in record.options:
         differs.pop(EPOCHS_KEY, None)
     return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
+
+
+def benchmark_path(machine: Mapping[str, Any], folder: Path = RECORDS) -> Path:
+    """`results/records/benchmark/amd_epyc_2_cores.json`: one file for a machine."""
+    name = machine["gpu"] or f"{machine['cpu']} {machine['cores']} cores"
+    return folder / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
 
 
 def differences(record: Record) -> dict[str, Any]:

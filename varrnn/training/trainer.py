@@ -128,7 +128,7 @@ class Trainer:
     def fit(self, code: str) -> Progress:
         """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running."""
         resumed = self.restore()
-        self._prepare_graph()
+        self.prepare_graph()
         progress, here = self.progress, self._environment()
         if resumed:
             self._warn_if_moved(here)
@@ -161,7 +161,7 @@ class Trainer:
         self.model.train()
         started, seen = self.monitor.seconds(), progress.update
         for update in range(progress.update, task.updates_per_epoch):
-            step, norm = self.training_step(progress.epoch, update, progress.state, lr, self._draws(update))
+            step, norm = self.training_step(progress.epoch, update, progress.state, lr, self.mask_generator(update))
             progress.losses_and_norms[update, 0], progress.losses_and_norms[update, 1] = step.loss_for_log, norm
             progress.state, progress.update = step.state, update + 1
             progress.words += task.words(update)
@@ -192,14 +192,14 @@ class Trainer:
         step.objective.backward()
         return step._replace(objective=step.objective.detach()), self.optimizer.step(lr)
 
-    def _prepare_graph(self) -> None:
+    def prepare_graph(self) -> None:
         """Replace the training step by a CUDA graph of it, where one is asked for and computes the same."""
         progress, task = self.progress, self.task
         if not self.config.train.cuda_graph or self.finished():
             return
         self.model.train()
         batches = [
-            task.prepare_batch(self.model, progress.epoch, update, self._draws(update))
+            task.prepare_batch(self.model, progress.epoch, update, self.mask_generator(update))
             for update in range(min(2, task.updates_per_epoch))
         ]
         lr, recorder = optim.learning_rate(self.config.optim, progress.epoch), cuda_graph.make_recorder(self.device)
@@ -207,7 +207,7 @@ class Trainer:
         self.graph, progress.cuda_graph = made
         self.monitor.log(f"train.cuda_graph: {made.note}")
 
-    def _draws(self, update: int) -> torch.Generator:
+    def mask_generator(self, update: int) -> torch.Generator:
         """The source of the masks of an update of this epoch."""
         return rng.make_generator(self.device, rng.MASKS, self.config.seed, self.progress.epoch, update)
 
