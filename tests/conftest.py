@@ -24,10 +24,13 @@ VARIANTS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_gpu = pytest.mark.skip(reason="needs a CUDA GPU")
+    no_cuda_build = pytest.mark.skip(reason="needs a CUDA build of torch (no GPU): make test-fake-cuda")
     no_data = pytest.mark.skip(reason="needs the real corpora; set VARRNN_DATA to a folder with ptb/ and cornell/")
     for item in items:
         if "cuda" in item.keywords and not torch.cuda.is_available():
             item.add_marker(no_gpu)
+        if "fake_cuda" in item.keywords and not torch.backends.cuda.is_built():
+            item.add_marker(no_cuda_build)
         if "data" in item.keywords and not os.environ.get("VARRNN_DATA"):
             item.add_marker(no_data)
 
