@@ -102,9 +102,10 @@ def test_layers_choose_a_backend_of_a_gpu(variant, fake):
 def test_the_networks_of_the_paper(size, fake):
     shape = candidates.SHAPES[size]
     for dropout in candidates.variants(shape).values():
-        with torch.device("cuda"), torch.no_grad():
+        with torch.device("cuda"):
             model = candidates.ours(shape, dropout).train()
-            words = torch.zeros(shape.steps + 1, shape.batch, dtype=torch.int64)
+        words = torch.zeros(shape.steps + 1, shape.batch, dtype=torch.int64, device="cuda")
+        with torch.no_grad():
             features, state = model.features(words[:-1], None, model.sample_masks(words[:-1]))
             assert_cuda(features, *state)
             if not shape.last_only:
