@@ -14,13 +14,22 @@ from torch import Tensor
 from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
 from varrnn.dropout import Masks, is_ones
 
-_VF = torch._VF  # type: ignore[attr-defined]
-FUNCTIONS: dict[Cell, Callable[..., Any]] = {
-    LSTMCell(): _VF.lstm,
-    GRUCell(): _VF.gru,
-    RNNCell(): _VF.rnn_tanh,
-    RNNCell(nonlinearity=torch.relu): _VF.rnn_relu,
+NAMES: dict[Cell, str] = {
+    LSTMCell(): "lstm",
+    GRUCell(): "gru",
+    RNNCell(): "rnn_tanh",
+    RNNCell(nonlinearity=torch.relu): "rnn_relu",
 }
+
+
+def find_functions() -> dict[Cell, Callable[..., Any]]:
+    """torch's function for each cell; a cell whose private name a version of torch does not have is left out."""
+    functions = getattr(torch, "_VF", None)  # private
+    found = {cell: getattr(functions, name, None) for cell, name in NAMES.items()}
+    return {cell: function for cell, function in found.items() if function is not None}
+
+
+FUNCTIONS = find_functions()
 
 
 def folds(z: Tensor) -> bool:
@@ -30,7 +39,9 @@ def folds(z: Tensor) -> bool:
 
 def unsupported(cell: Cell, x: Tensor, masks: Masks) -> str | None:
     """Why torch's own layer cannot compute this, or None."""
-    if cell not in FUNCTIONS:
+    if cell in NAMES and cell not in FUNCTIONS:
+        return f"torch {torch.__version__} has no torch._VF.{NAMES[cell]}"
+    if cell not in NAMES:
         return "torch's own layers have the usual activations, and their GRU resets after the product"
     if not (is_ones(masks.z_h) or folds(masks.z_h)):
         return "torch's own layers cannot mask h, unless one mask serves all steps and the whole batch (per_batch)"

@@ -27,6 +27,24 @@ def rate_tensor(lr: float | Tensor, device: torch.device) -> Tensor:
     return lr if isinstance(lr, Tensor) else torch.full((), lr, dtype=torch.float32, device=device)
 
 
+def multiply_all(tensors: list[Tensor], factor: float | Tensor) -> None:
+    """tensor *= factor, in one pass over all where torch can."""
+    if hasattr(torch, "_foreach_mul_"):  # private
+        torch._foreach_mul_(tensors, factor)
+    else:
+        for tensor in tensors:
+            tensor.mul_(factor)
+
+
+def subtract_all(tensors: list[Tensor], others: list[Tensor], alpha: float = 1.0) -> None:
+    """tensor -= alpha * other, in one pass over all where torch can."""
+    if hasattr(torch, "_foreach_sub_"):  # private
+        torch._foreach_sub_(tensors, others, alpha=alpha)
+    else:
+        for tensor, other in zip(tensors, others):
+            tensor.sub_(other, alpha=alpha)
+
+
 def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Tensor) -> None:
     """parameter -= scale * gradient, with a scale that is still on its device: in one pass where torch can."""
     fused = getattr(torch, "_fused_sgd_", None)  # private
@@ -34,8 +52,8 @@ def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Te
         off = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0}
         fused(parameters, gradients, [], lr=scale, **off, nesterov=False, maximize=False, is_first_step=False)
     else:
-        torch._foreach_mul_(gradients, scale)
-        torch._foreach_sub_(parameters, gradients)
+        multiply_all(gradients, scale)
+        subtract_all(parameters, gradients)
 
 
 class SGD:
@@ -59,11 +77,11 @@ class SGD:
             scale = scale * torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm))
         moved = [p for p in self.parameters if p.grad is not None]
         if scale.device.type in HOST_DEVICES:
-            torch._foreach_sub_(moved, gradients, alpha=float(scale))
+            subtract_all(moved, gradients, alpha=float(scale))
         else:  # a number would have to come from the device first
             subtract_scaled(moved, gradients, scale)
         if self.weight_decay:
-            torch._foreach_mul_(self.parameters, 1.0 - self.weight_decay)
+            multiply_all(self.parameters, 1.0 - self.weight_decay)
         for parameter in self.parameters:
             parameter.grad = None
         return norm
@@ -117,7 +135,7 @@ class Adam:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if self.clip:
-            torch._foreach_mul_(gradients, torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm)))
+            multiply_all(gradients, torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm)))
         for parameter, rows, factor in self.penalties:
             assert parameter.grad is not None
             parameter.grad[rows].add_(parameter[rows], alpha=2.0 * factor)
