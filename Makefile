@@ -109,7 +109,7 @@ gpu-check: setup ## on a CUDA GPU: its tests, the benchmark, training with a CUD
 	$(PY) scripts/gpu_check.py $(ARGS)
 
 test-fake-cuda: $(FAKE_CUDA)/.installed ## the GPU code on fake CUDA tensors, no GPU needed (installs torch's CUDA build: 5 GB)
-	OMP_NUM_THREADS=1 $(FAKE_CUDA)/bin/python -m pytest -m fake_cuda tests $(ARGS)
+	OMP_NUM_THREADS=1 $(FAKE_CUDA)/bin/python -m pytest tests/kernels/test_fake_cuda.py $(ARGS)
 
 $(FAKE_CUDA)/.installed: pyproject.toml constraints.txt
 	@test -x $(FAKE_CUDA)/bin/python || $(PYTHON) -m venv $(FAKE_CUDA)
