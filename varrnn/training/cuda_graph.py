@@ -9,6 +9,7 @@ A graph is used only after one replay of it has been compared with one eager ste
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -103,13 +104,21 @@ def static_copy(tensor: Tensor) -> Tensor:
 class GraphedStep:
     """A training step that is replayed. The tensors that it returns are overwritten by the next replay."""
 
-    def __init__(self, step: TrainingStep, recorder: Recorder, batch: Any, device: torch.device) -> None:
+    def __init__(
+        self,
+        step: TrainingStep,
+        recorder: Recorder,
+        batch: Any,
+        device: torch.device,
+        capturing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.step, self.recorder, self.signature = step, recorder, signature(batch)
         self.rounds = False  # differently from eager steps, so that numbers depend on the graph?
         self.batch, self.rate = map_leaves(static_copy, batch), rate_tensor(0.0, device)
         first, _ = recorder.warm_up(lambda: step(self.batch, None, self.rate))
         self.state = map_leaves(torch.zeros_like, first.state)
-        self.outcome = recorder.capture(lambda: step(self.batch, self.state, self.rate))
+        with capturing():
+            self.outcome = recorder.capture(lambda: step(self.batch, self.state, self.rate))
 
     def __call__(self, batch: Any, state: Any, lr: float) -> Outcome:
         """One update; eager where the batch has another shape than the captured one."""
@@ -177,8 +186,7 @@ def prepare(
     device = next(model.parameters()).device
     snapshot = Snapshot(model, optimizer)
     try:
-        with optimizer.capturing():
-            graph = GraphedStep(step, recorder, batches[0], device)
+        graph = GraphedStep(step, recorder, batches[0], device, optimizer.capturing)
     except RuntimeError as error:
         return Prepared(None, f"{UNUSED}: the capture failed ({first_line(error)})")
     finally:
