@@ -3,8 +3,12 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
+FAKE_CUDA ?= .venv-cuda
 ifneq ($(words $(VENV)),1)
 $(error VENV=$(VENV): make knows no file names with spaces; choose another folder)
+endif
+ifneq ($(words $(FAKE_CUDA)),1)
+$(error FAKE_CUDA=$(FAKE_CUDA): make knows no file names with spaces; choose another folder)
 endif
 BIN := $(VENV)/bin
 PY := $(BIN)/python
@@ -18,7 +22,7 @@ LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
 
 .PHONY: help setup own-venv demo test test-fast lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
-        paper report table1 ensemble claims bench notebooks test-slurm clean $(FIGURES)
+        paper report table1 ensemble claims bench gpu-check test-fake-cuda notebooks test-slurm clean $(FIGURES)
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_.-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -101,11 +105,25 @@ claims: setup ## a verdict on every claim of the paper
 bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record of all sizes (8 minutes); ARGS='--size library': the layers alone beside torch's
 	$(PY) scripts/benchmark.py $(if $(findstring --size,$(ARGS)),,--size all --record) $(ARGS)
 
+gpu-check: setup ## on a CUDA GPU: its tests, the benchmark, training with a CUDA graph, as one record (10 minutes)
+	$(PY) scripts/gpu_check.py $(ARGS)
+
+test-fake-cuda: $(FAKE_CUDA)/.installed ## the GPU code on fake CUDA tensors, no GPU needed (installs torch's CUDA build: 5 GB)
+	OMP_NUM_THREADS=1 $(FAKE_CUDA)/bin/python -m pytest tests/kernels/test_fake_cuda.py $(ARGS)
+
+$(FAKE_CUDA)/.installed: pyproject.toml constraints.txt
+	@test -x $(FAKE_CUDA)/bin/python || $(PYTHON) -m venv $(FAKE_CUDA)
+	@echo "installing the CUDA build of torch 2.13.0 into $(FAKE_CUDA): a download of several GB"
+	$(FAKE_CUDA)/bin/python -m pip install --quiet --disable-pip-version-check 'torch===2.13.0'
+	$(FAKE_CUDA)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train]' \
+	    pytest pytest-timeout
+	@touch $@
+
 notebooks: setup ## execute the notebooks and save their outputs (make test only executes them)
 	$(PY) scripts/notebooks.py $(ARGS)
 
 test-slurm: setup ## a sweep on a real single-node Slurm (root and Debian packages needed)
 	bash tests/slurm/test_slurm.sh
 
-clean: ## remove the virtual environment and caches; runs and data stay
-	rm -rf '$(VENV)' .pytest_cache .ruff_cache .mypy_cache build dist *.egg-info
+clean: ## remove the virtual environments and caches; runs and data stay
+	rm -rf '$(VENV)' '$(FAKE_CUDA)' .pytest_cache .ruff_cache .mypy_cache build dist *.egg-info

@@ -10,7 +10,6 @@ which a busy machine affects little. Compare numbers of the same table only.
 import argparse
 import datetime
 import json
-import re
 import statistics
 import time
 from pathlib import Path
@@ -22,13 +21,13 @@ from matplotlib.figure import Figure
 
 from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
-from varrnn.benchmark import concurrency, library
+from varrnn.benchmark import concurrency, launches, library
 from varrnn.benchmark.chart import LABELS, bars
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import c_library, cpu_cache
 from varrnn.records import integrity
-from varrnn.records.store import RECORDS
+from varrnn.records.paths import benchmark_path
 from varrnn.reporting.style import RC
 from varrnn.training import allocator, provenance
 from varrnn.training.device import PRECISIONS, parse_device, set_precision
@@ -108,7 +107,8 @@ def spread(values: list[float]) -> float:
 def measure(name: str, timer: Timer) -> dict[str, Any]:
     """All numbers of one size."""
     shape = benchmark_candidates.SHAPES[name]
-    times = timer.interleaved(benchmark_candidates.candidates(shape, timer.device))
+    steps = benchmark_candidates.candidates(shape, timer.device)
+    times = timer.interleaved(steps)
     words = shape.steps * shape.batch
     found: dict[str, Any] = {key: words / statistics.median(own) for key, own in times.items()}
     found["ratio_to_limit"] = paired(times, "limit")
@@ -121,12 +121,32 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     found["saved_mb"] = {
         key: benchmark_candidates.saved_mb(model.to(timer.device), shape) for key, model in models.items()
     }
+    if timer.device.type == "cuda":
+        found |= gpu_numbers(shape, steps, timer.device)
     if not shape.last_only:
         found["mc"] = measure_mc(shape, timer)
     cores = torch.get_num_threads()
     if name in SIDE_BY_SIDE and cores > 1 and timer.device.type == "cpu":
         found["side_by_side"] = concurrency.measure(shape, cores, timer.rounds)
     return found
+
+
+def gpu_numbers(
+    shape: benchmark_candidates.Shape, steps: dict[str, benchmark_candidates.Step], device: torch.device
+) -> dict[str, dict[str, float]]:
+    """Of each candidate: kernel launches of a step, counted, and the device memory that a step takes beside weights."""
+    counted = launches.count_window(shape)
+    memory = {name: step_mb(step, device) for name, step in steps.items() if name != "limit"}
+    return {"launches": {name: counted[name] for name in steps if name in counted}, "step_mb": memory}
+
+
+def step_mb(step: benchmark_candidates.Step, device: torch.device) -> float:
+    """Megabytes on the device at a step's peak, above what was allocated before it."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    step()
+    torch.cuda.synchronize(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 
 def measure_mc(shape: benchmark_candidates.Shape, timer: Timer) -> dict[str, float]:
@@ -139,12 +159,19 @@ def measure_mc(shape: benchmark_candidates.Shape, timer: Timer) -> dict[str, flo
 
 
 def table(name: str, found: dict[str, Any]) -> str:
+    on_gpu = "launches" in found
     lines = [f"\n{name} ({found['rounds']} rounds)".ljust(34) + "words/s   of limit   of nn.LSTM   spread"]
+    lines[0] += "   launches   MB per step" if on_gpu else ""
     for key, label in LABELS.items():
         if key not in found:  # the protocols differ in the sentiment task only
             continue
         of_limit, of_torch = found["ratio_to_limit"][key], found["ratio_to_nn_lstm"][key]
         lines.append(f"{label:31}{found[key]:9,.0f}{of_limit:11.2f}{of_torch:13.2f}{found['spread'][key]:8.0%}")
+        if on_gpu:
+            count, memory = found["launches"].get(key), found["step_mb"].get(key)
+            lines[-1] += (
+                f"{'-' if count is None else f'{count:,}':>11}{'-' if memory is None else f'{memory:,.0f}':>14}"
+            )
     lines.append(f"untied / tied {found['untied_to_tied']:.2f}; kept for backward {found['saved_mb']['ours']:.0f} MB")
     lines[-1] += f" (nn.LSTM {found['saved_mb']['nn_lstm']:.0f} MB)"
     if "mc" in found:
@@ -171,6 +198,16 @@ def measure_library(chosen: argparse.Namespace, record: dict[str, Any]) -> None:
         print(line, flush=True)
 
 
+def closing(machine: dict[str, Any], file: Path | None) -> str:
+    """What the owner of a GPU may do with the numbers: there are few GPU records, or none."""
+    if not machine["gpu"]:
+        return ""
+    precise = f"nn.LSTM and ours ran at precision {machine['precision']}"
+    if file is None:
+        return f"{precise}; with --record these numbers become a record that you can send us"
+    return f"{precise}; send us this record: {file} (in a pull request, or attached to an issue)"
+
+
 def chart(record: dict[str, Any], file: Path) -> None:
     sizes = [name for name in benchmark_candidates.SHAPES if name in record]
     with matplotlib.rc_context(RC):
@@ -178,17 +215,6 @@ def chart(record: dict[str, Any], file: Path) -> None:
         bars(list(figure.subplots(1, len(sizes), squeeze=False)[0]), record, sizes)
         with fileio.writing(file):
             figure.savefig(file)
-
-
-def record_path(machine: dict[str, Any]) -> Path:
-    """`results/records/benchmark/amd_epyc_avx512_l3_32768_kb_2_cores.json`: processors of one name differ in these."""
-    parts = [machine["cpu"], machine.get("instructions"), *(f"l3 {kb} kb" for kb in _last_cache(machine))]
-    name = machine["gpu"] or " ".join(str(part) for part in (*parts, machine["cores"], "cores") if part)
-    return RECORDS / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
-
-
-def _last_cache(machine: dict[str, Any]) -> list[int]:
-    return [kb for name, kb in (machine.get("caches") or {}).items() if name == "l3_kb"]
 
 
 def check(chosen: argparse.Namespace) -> None:
@@ -241,7 +267,7 @@ def main() -> None:
     if device.type == "cpu":
         print(c_library.load_status()[1])
     machine = environment(device, chosen.clock)
-    file = record_path(machine) if chosen.record else chosen.json
+    file = benchmark_path(machine) if chosen.record else chosen.json
     written = [fileio.file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
@@ -262,6 +288,8 @@ def main() -> None:
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))
+    if told := closing(machine, file):
+        print(told)
 
 
 if __name__ == "__main__":

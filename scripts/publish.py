@@ -4,6 +4,8 @@
 
     python scripts/publish.py runs/ensembles/ptb_large_naive_lstm_paper_10_*.json
 
+    python scripts/publish.py runs/gpu_check/*.json
+
     python scripts/publish.py --relocate
 
 It rejects unfinished runs, runs with uncommitted changes or of a commit that is not in the repository, unknown data,
@@ -24,7 +26,9 @@ from varrnn.records.store import RECORDS
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble")
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble or a GPU check"
+    )
     parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
     parser.add_argument("--relocate", action="store_true", help="first move records to their paths by today's defaults")
     options = parser.parse_args()

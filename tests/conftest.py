@@ -1,6 +1,7 @@
 """Shared fixtures and marks: `cuda` tests skip without a GPU, `data` tests without the real corpora."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from helpers import runs as small_runs
 
 from varrnn import DropoutRates
 from varrnn.records import store
+from varrnn.training.device import set_precision
 
 VARIANTS = {
     "none": DropoutRates.none(),
@@ -24,10 +26,13 @@ VARIANTS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_gpu = pytest.mark.skip(reason="needs a CUDA GPU")
+    no_cuda_build = pytest.mark.skip(reason="needs a CUDA build of torch (no GPU): make test-fake-cuda")
     no_data = pytest.mark.skip(reason="needs the real corpora; set VARRNN_DATA to a folder with ptb/ and cornell/")
     for item in items:
         if "cuda" in item.keywords and not torch.cuda.is_available():
             item.add_marker(no_gpu)
+        if "fake_cuda" in item.keywords and not torch.backends.cuda.is_built():
+            item.add_marker(no_cuda_build)
         if "data" in item.keywords and not os.environ.get("VARRNN_DATA"):
             item.add_marker(no_data)
 
@@ -42,6 +47,18 @@ def tiny(tmp_path):
 def records_of(tmp_path):
     """Synthetic records as they come from files."""
     return lambda contents: store.load(synthetic_records.save(contents, tmp_path / "records"))
+
+
+@pytest.fixture(autouse=True)
+def _float32_on_a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that compares a GPU with a CPU compares float32: torch's default lets cuDNN, not cuBLAS, take TF32."""
+    if "cuda" not in request.keywords:
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    set_precision("highest", torch.device("cuda"))
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
             assert set(found[ratios]) == KEYS | (PROTOCOLS if size == "sentiment" else set())
         assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
     assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
-    assert chart.stat().st_size > 1000 and benchmark.record_path(record["machine"]).parent.name == "benchmark"
+    assert chart.stat().st_size > 1000 and benchmark.benchmark_path(record["machine"]).parent.name == "benchmark"
     assert "untied / tied" in capsys.readouterr().out
 
 
@@ -148,3 +148,32 @@ def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
     made = compose.compose(["experiment=cornell" if name == "sentiment" else f"experiment=ptb_{name}", "model=naive"])
     assert (shape.units, shape.layers) == (made.size.units, made.size.layers)
     assert (shape.steps, shape.batch, shape.clip) == (made.task.steps, made.task.batch_size, made.optim.clip)
+
+
+def test_what_a_gpu_adds(benchmark, monkeypatch):
+    """Launches, memory on the device and the request for the record, with a GPU's memory counters made up."""
+    held, events = iter([100, 300, 100, 500]), []
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**20 * next(held))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 2**20 * next(held))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: events.append("reset"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: events.append("wait"))
+    names = ("limit", "nn_lstm", "variational_untied")
+    steps = {name: lambda name=name: events.append(name) for name in names}
+    found = benchmark.gpu_numbers(TINY, steps, torch.device("cuda"))
+    assert found["step_mb"] == {"nn_lstm": 200, "variational_untied": 400}
+    assert events == ["reset", "nn_lstm", "wait", "reset", "variational_untied", "wait"]
+    assert 0 < found["launches"]["nn_lstm"] < found["launches"]["variational_untied"]
+    ratios = {name: 1.0 for name in names}
+    speeds = {name: 1000.0 for name in names}
+    rest = {"ratio_to_limit": ratios, "ratio_to_nn_lstm": ratios, "spread": ratios, "rounds": 10, "untied_to_tied": 1.0}
+    shown = benchmark.table("large", {**speeds, **found, **rest, "saved_mb": {"ours": 1.0, "nn_lstm": 2.0}}).split("\n")
+    assert shown[1].endswith("launches   MB per step") and "C code" not in "".join(shown)
+    assert shown[2].split()[-2:] == ["-", "-"]  # the limit has neither
+    assert shown[3].split()[-2:] == [str(found["launches"]["nn_lstm"]), "200"]
+
+
+def test_the_owner_of_a_gpu_is_asked_for_the_record(benchmark, tmp_path):
+    gpu, file = {"gpu": "A100", "precision": "highest"}, tmp_path / "a100.json"
+    assert benchmark.closing({"gpu": None}, file) == ""
+    assert f"send us this record: {file}" in benchmark.closing(gpu, file)
+    assert "at precision highest" in benchmark.closing(gpu, file) and "--record" in benchmark.closing(gpu, None)

@@ -55,7 +55,11 @@ def gru_cell_backward(dh: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Te
     return torch.cat([d_r, d_u, d_n], 1), torch.cat([d_r, d_u, d_n * r], 1), dh * u, empty, empty.clone()
 
 
-@torch.library.custom_op("varrnn_test::whole_lstm", mutates_args=())
+@torch.library.custom_op(
+    "varrnn_test::whole_lstm",
+    mutates_args=(),  # with a schema: torch 2.6 does not infer one from list[Tensor]
+    schema="(Tensor x, Tensor h0, Tensor c0, Tensor[] weights) -> (Tensor, Tensor, Tensor)",
+)
 def whole_lstm(x: Tensor, h0: Tensor, c0: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     raise NotImplementedError("on meta tensors only")
 

@@ -1,5 +1,6 @@
 """choose_backend: torch's own layers equal the reference, requests are honoured or refused, masks per batch fold."""
 
+import types
 from functools import partial
 
 import pytest
@@ -197,3 +198,24 @@ def test_the_backend_that_measured_fastest_on_a_cpu(name, shape, rates, training
     with record_backends() as used, torch.set_grad_enabled(training):
         layer(torch.randn(steps, rows, 8))
     assert used == [wanted]
+
+
+@pytest.mark.parametrize("missing", ["lstm", "gru", "_VF"])
+def test_torchs_own_layers_may_have_another_name(missing, monkeypatch):
+    """`torch._VF` is private: without it our own kernels run, and give the same numbers."""
+    functions = types.SimpleNamespace(**{name: getattr(torch._VF, name) for name in builtin.NAMES.values()})
+    if missing == "_VF":
+        monkeypatch.delattr(torch, "_VF")
+    else:
+        delattr(functions, missing)
+        monkeypatch.setattr(torch, "_VF", functions)
+    make = VariationalGRU if missing == "gru" else VariationalLSTM
+    layer, x = make(5, 4, backend="builtin").eval(), torch.randn(6, 3, 5)
+    expected = layer(x)[0]
+    monkeypatch.setattr(builtin, "FUNCTIONS", builtin.find_functions())
+    with pytest.raises(ValueError, match=r"backend='builtin': torch .* has no torch\._VF\.(lstm|gru)"):
+        layer(x)
+    layer.backend = "auto"
+    with record_backends() as used:
+        torch.testing.assert_close(layer(x)[0], expected)
+    assert used != ["builtin"]

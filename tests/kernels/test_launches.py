@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM
-from varrnn.benchmark import candidates
+from varrnn.benchmark import candidates, launches
+from varrnn.kernels import fused
 from varrnn.training.trainer import Trainer
 
 META = torch.device("meta")
@@ -97,6 +98,35 @@ def test_launches_of_a_window(size, tied, untied, monkeypatch):
     assert window(shape, variants["variational_tied"]) < tied
     assert window(shape, variants["variational_untied"]) < untied
     assert window(shape, variants["naive"]) < 100
+
+
+def test_the_published_counts_are_those_of_the_kernels(monkeypatch):
+    """results/tables/launches.md, counted by the library at the paper's sizes, and by the tools of this file."""
+    for name, (tied, untied) in {"Penn Treebank": (600, 720), "sentiment": (1450, 1850)}.items():
+        shape = launches.WINDOWS[name]
+        found = launches.count_window(shape)
+        assert set(found) == set(launches.LABELS)
+        assert found["variational_tied"] < tied and found["variational_untied"] < untied and found["naive"] < 100
+        assert found["graph"] < 40 and found["nn_lstm"] < 50
+        assert found["loop_tied"] > 3 * found["variational_tied"]
+        with monkeypatch.context() as patch:
+            pretend_cuda(patch)
+            for variant in ("moon", "variational_tied", "variational_untied"):
+                rates = candidates.variants(shape)[variant]
+                with torch.device("meta"):
+                    model = candidates.ours(shape, rates)
+                mine = counted(candidates.training_step(model, shape, META))[1]
+                assert mine - found[variant] == 1  # SGD: scaling and subtracting here, one pass on a GPU
+
+
+def test_counting_leaves_everything_as_it_was():
+    with launches.count_launches() as count:
+        assert torch.empty(1, device="meta").is_cuda
+        torch.ones(2, device="meta") + 1
+    assert count == {"ones": 1, "add": 1}
+    assert (
+        not torch.empty(1, device="meta").is_cuda and fused.DEVICES == ("cuda",) and "is_cuda" not in vars(torch.Tensor)
+    )
 
 
 MODELS = ("none", "naive", "moon", "moon_emb", "moon_cell_only", "variational_tied", "variational_untied")

@@ -76,3 +76,22 @@ def test_one_pass_or_two_give_the_same_step(missing, monkeypatch):
     optim.subtract_scaled(values, gradients, torch.tensor(0.3))
     torch.testing.assert_close(values, wanted)
     assert bool(called) != missing
+
+
+def test_a_step_without_torchs_private_passes_over_all_parameters(monkeypatch):
+    """`_foreach_mul_` and `_foreach_sub_` may have another name one day; a loop gives the same bits."""
+    found = []
+    for missing in ((), ("_foreach_mul_", "_foreach_sub_")):
+        for host in (("cpu",), ()):  # as on a CPU, and as on a GPU
+            with monkeypatch.context() as patch:
+                patch.setattr(optim, "HOST_DEVICES", host)
+                for name in missing:
+                    patch.delattr(torch, name)
+                torch.manual_seed(0)
+                moved = [torch.randn(3, 4).requires_grad_(), torch.randn(5).requires_grad_()]
+                for one in moved:
+                    one.grad = torch.randn_like(one)
+                SGD(moved, 0.5, 0.01).step(0.3)
+                found.append(torch.cat([one.detach().flatten() for one in moved]))
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+    torch.testing.assert_close(found[0], found[1])

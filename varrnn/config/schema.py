@@ -151,6 +151,9 @@ class TrainConfig:
     patience: int = option(0, "stop training after this many epochs without improvement; 0 disables it")
     log_every: int = option(50, "updates between two readings of the loss (each synchronises with the device)")
     checkpoint_minutes: float = option(5.0, "minutes between two checkpoints inside an epoch")
+    cuda_graph: bool = option(
+        False, "replay the training step as one CUDA graph (a GPU only); checked against a step without it first"
+    )
 
 
 @dataclass
@@ -201,7 +204,7 @@ TASKS = {LANGUAGE_MODEL: LanguageModelConfig, SENTIMENT: SentimentConfig}  # by 
 EPOCHS_KEY = "optim.epochs"
 NON_IDENTITY_KEYS = (
     *("device", "precision", "threads", "progress", "runs_root", "run_dir", "mc", "logger"),
-    *("train.log_every", "train.checkpoint_minutes", "task.path", "task.headline"),
+    *("train.log_every", "train.checkpoint_minutes", "train.cuda_graph", "task.path", "task.headline"),
 )
 EVERY_EPOCH = 20  # up to this epoch a sentiment run measures its MC error after every epoch
 SCALING = "task.scaling"  # of masks: has no effect on runs without dropout

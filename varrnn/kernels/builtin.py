@@ -18,21 +18,22 @@ from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
 from varrnn.dropout import Masks, is_ones
 from varrnn.kernels.step_rows import StepRows
 
-_VF = torch._VF  # type: ignore[attr-defined]
-FUNCTIONS: dict[Cell, Callable[..., Any]] = {
-    LSTMCell(): _VF.lstm,
-    GRUCell(): _VF.gru,
-    RNNCell(): _VF.rnn_tanh,
-    RNNCell(nonlinearity=torch.relu): _VF.rnn_relu,
+NAMES: dict[Cell, str] = {
+    LSTMCell(): "lstm",
+    GRUCell(): "gru",
+    RNNCell(): "rnn_tanh",
+    RNNCell(nonlinearity=torch.relu): "rnn_relu",
 }
 
 
-CELL_FUNCTIONS: dict[Cell, Callable[..., Any]] = {
-    LSTMCell(): _VF.lstm_cell,
-    GRUCell(): _VF.gru_cell,
-    RNNCell(): _VF.rnn_tanh_cell,
-    RNNCell(nonlinearity=torch.relu): _VF.rnn_relu_cell,
-}
+def find_functions(suffix: str = "") -> dict[Cell, Callable[..., Any]]:
+    """torch's function for each cell; a cell whose private name a version of torch does not have is left out."""
+    functions = getattr(torch, "_VF", None)  # private
+    found = {cell: getattr(functions, name + suffix, None) for cell, name in NAMES.items()}
+    return {cell: function for cell, function in found.items() if function is not None}
+
+
+FUNCTIONS, CELL_FUNCTIONS = find_functions(), find_functions("_cell")  # of whole sequences, and of one step
 
 
 def is_one_step(x: Tensor, rows: StepRows) -> bool:
@@ -53,7 +54,9 @@ def folds(z: Tensor) -> bool:
 
 def unsupported(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | None:
     """Why torch's own layer cannot compute this, or None."""
-    if cell not in FUNCTIONS:
+    if cell in NAMES and not (cell in FUNCTIONS and cell in CELL_FUNCTIONS):
+        return f"torch {torch.__version__} has no torch._VF.{NAMES[cell]} or {NAMES[cell]}_cell"
+    if cell not in NAMES:
         return "torch's own layers have the usual activations, and their GRU resets after the product"
     outside = is_one_step(x, rows) and masks.z_h.shape[1] == 1 and not isinstance(cell, GRUCell)
     if not (outside or is_ones(masks.z_h) or folds(masks.z_h)):

@@ -8,6 +8,8 @@ defaults.
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,14 @@ def relative_path(record: Record) -> Path:
     if record.identity.extendable:
         differs.pop(EPOCHS_KEY, None)
     return Path(f"{relative_dir(dict(record.choices), differs, record.seed)}.json")
+
+
+def benchmark_path(machine: Mapping[str, Any], folder: Path = RECORDS) -> Path:
+    """`results/records/benchmark/amd_epyc_avx512_l3_32768_kb_2_cores.json`: processors of one name differ in these."""
+    last = (machine.get("caches") or {}).get("l3_kb")
+    parts = (machine["cpu"], machine.get("instructions"), last and f"l3 {last} kb", machine["cores"], "cores")
+    name = machine["gpu"] or " ".join(str(part) for part in parts if part)
+    return folder / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
 
 
 def differences(record: Record) -> dict[str, Any]:

@@ -36,8 +36,13 @@ DIGITS = 6
 
 
 def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> Path:
-    """Write the record of a run (its folder) or an ensemble (its file); raise if it cannot serve as evidence."""
+    """Write the record of a run (its folder), an ensemble or a GPU check (its file).
+
+    Raises if it cannot serve as evidence.
+    """
     summary = read(folder)
+    if summary.get("kind") == "gpu_check":
+        return publish_gpu_check(folder, summary, records, repository)
     ensemble = summary.get("kind") == "ensemble"
     if not ensemble:
         check_finished(folder, summary)
@@ -47,6 +52,26 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
     check_no_paths(folder, record)
     path = ensemble_path(folder, record, records) if ensemble else record_path(record, records)
     integrity.write(path, record)
+    return path
+
+
+def publish_gpu_check(file: Path, found: dict[str, Any], records: Path, repository: Path) -> Path:
+    """A benchmark record with the tests and the updates behind it; refuse one whose tests failed."""
+    from varrnn.records.paths import benchmark_path
+
+    machine, tests = found["machine"], found["tests"]
+    if not isinstance(machine.get("gpu"), str):
+        raise UserError(f"{file}: no GPU is named in it; run `make gpu-check` on a machine with one")
+    if tests.get("failed") != 0 or not tests.get("passed"):
+        names = ", ".join(tests.get("failures") or [])
+        raise UserError(
+            f"{file}: {tests.get('failed')} of its tests failed ({names}), {tests.get('passed')} passed, so its speed "
+            "is no evidence; send us the file in an issue"
+        )
+    check_commits(file, {"commit": machine.get("commit")}, repository)
+    check_no_paths(file, found)
+    path = benchmark_path(machine, records)
+    integrity.write(path, found)
     return path
 
 
@@ -86,7 +111,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}")
     if summary.get("schema") != SCHEMA:
         raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
-    shape = record_schema.ENSEMBLE if summary.get("kind") == "ensemble" else record_schema.RUN
+    shape = record_schema.KINDS.get(str(summary.get("kind")), record_schema.RUN)
     record_schema.check(file, summary, shape, "the file is damaged; run again")
     return summary
 

@@ -83,6 +83,13 @@ ENSEMBLE = {
     "metrics": NUMBERS,
 }
 
+GPU_CHECK = {
+    "machine": Entry(is_mapping, "entries by their names"),
+    "tests": Entry(is_mapping, "numbers of tests, and the names of those that failed"),
+    "training": Entry(is_mapping, "updates with and without a CUDA graph"),
+}
+KINDS = {"ensemble": ENSEMBLE, "gpu_check": GPU_CHECK}  # what is published beside runs
+
 
 def validation_error(
     content: Mapping[str, Any], shape: Mapping[str, Entry], optional: Mapping[str, Entry] = OPTIONAL

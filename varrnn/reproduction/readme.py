@@ -149,7 +149,8 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
         return []
     table = module.table(records)
     title = "## Words per second\n\nFull training steps (in brackets: share of the speed limit)."
-    return [title, table.markdown(), table.note, "![Words per second](figures/speed.png)"]
+    launches = "Kernel launches of these steps on a GPU, counted: [tables/launches.md](tables/launches.md)."
+    return [title, table.markdown(), table.note, launches, "![Words per second](figures/speed.png)"]
 
 
 def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:

@@ -97,8 +97,14 @@ class Task(Protocol):
     def words(self, update: int) -> int:
         """The number of words of an update, for words per second."""
 
+    def prepare_batch(self, model: Any, epoch: int, update: int, generator: torch.Generator | None) -> Any:
+        """What one update reads, a tree of tensors: words, targets, and masks drawn from the generator."""
+
+    def compute_loss(self, model: Any, batch: Any, state: Any) -> Step:
+        """The loss of what `prepare_batch` returned. Nothing here is random or depends on the update's number."""
+
     def loss(self, model: Any, epoch: int, update: int, state: Any, generator: torch.Generator | None) -> Step:
-        """The loss of one update, with masks drawn from the generator."""
+        """The loss of one update: `compute_loss` of `prepare_batch`."""
 
     def train_metrics(self, mean_loss: float) -> Metrics:
         """The epoch's mean of `loss_for_log` as the task's metric, e.g. perplexity."""

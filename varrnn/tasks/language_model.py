@@ -12,7 +12,7 @@ from varrnn.data.corpus import Corpus, batchify, count_windows
 from varrnn.errors import UserError
 from varrnn.tasks import perplexity
 from varrnn.tasks.base import Metrics, Step, build_dropout, reject_unused_options
-from varrnn.tasks.model import SequenceModel, initialise
+from varrnn.tasks.model import ModelMasks, SequenceModel, initialise
 
 CORPORA = {
     "ptb": lambda task: ptb.load(task.path),
@@ -59,9 +59,21 @@ class LanguageModelTask:
         """T x B, since every window is full."""
         return self.steps * self.batch_size
 
+    def prepare_batch(
+        self, model: SequenceModel, epoch: int, update: int, generator: torch.Generator | None
+    ) -> tuple[Tensor, ModelMasks]:
+        """The window's words (T + 1, B) and their masks."""
+        start = update * self.steps
+        words = self.train[start : start + self.steps + 1]
+        return words, model.sample_masks(words[:-1], generator)
+
     def loss(
         self, model: SequenceModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
     ) -> Step:
+        """The loss of one window."""
+        return self.compute_loss(model, self.prepare_batch(model, epoch, update, generator), state)
+
+    def compute_loss(self, model: SequenceModel, batch: tuple[Tensor, ModelMasks], state: Any) -> Step:
         """The loss summed over time and averaged over the batch, as in the authors' code: T times the mean per word.
 
         Every window and row gets new masks; the state is carried over from the previous window, which had other masks.
@@ -70,9 +82,7 @@ class LanguageModelTask:
         Differs: the first window of an epoch starts from zeros; the authors' code starts it from the last validation
         state, an oversight without a measurable effect.
         """
-        start = update * self.steps
-        words = self.train[start : start + self.steps + 1]  # (T + 1, B)
-        masks = model.sample_masks(words[:-1], generator)
+        words, masks = batch
         features, state = model.features(words[:-1], state, masks)
         nll = -model.target_log_probabilities(features, words[1:]).sum() / self.batch_size
         return Step(nll, nll.detach() / self.steps, detach(state))

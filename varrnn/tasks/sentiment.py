@@ -16,6 +16,7 @@ from varrnn.data.reviews import Reviews, Segments, frequent_words, segments
 from varrnn.errors import UserError
 from varrnn.tasks import baselines, sentiment_model
 from varrnn.tasks.base import Metrics, Step, reject_unused_options
+from varrnn.tasks.model import ModelMasks
 from varrnn.tasks.sentiment_model import SentimentModel
 
 ALLOWED = {
@@ -109,15 +110,26 @@ class SentimentTask:
         rows = min(self.options.batch_size, len(self.x) - update * self.options.batch_size)
         return rows * self.options.steps
 
+    def prepare_batch(
+        self, model: SentimentModel, epoch: int, update: int, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, ModelMasks]:
+        """Some segments (T, B), their standardised ratings, and new masks for every segment."""
+        size = self.options.batch_size
+        rows = self._shuffled(epoch)[update * size : (update + 1) * size]
+        words = self.x[rows].t()
+        return words, self.y[rows], model.sample_masks(words, generator)
+
     def loss(
         self, model: SentimentModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
     ) -> Step:
-        """Mean squared error of standardised ratings, new masks for every segment. The optimizer adds the penalty."""
-        size = self.options.batch_size
-        rows = self._shuffled(epoch)[update * size : (update + 1) * size]
-        words = self.x[rows].t()  # (T, B)
-        predicted, _ = model(words, masks=model.sample_masks(words, generator))
-        error = (predicted[:, 0] - self.y[rows]).square().mean()
+        """The loss of one batch."""
+        return self.compute_loss(model, self.prepare_batch(model, epoch, update, generator), state)
+
+    def compute_loss(self, model: SentimentModel, batch: tuple[Tensor, Tensor, ModelMasks], state: Any) -> Step:
+        """Mean squared error of standardised ratings. The optimizer adds the penalty."""
+        words, ratings, masks = batch
+        predicted, _ = model(words, masks=masks)
+        error = (predicted[:, 0] - ratings).square().mean()
         return Step(error, error.detach(), None)
 
     def _shuffled(self, epoch: int) -> Tensor:

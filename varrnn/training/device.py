@@ -18,6 +18,15 @@ def choose_device(config: RunConfig) -> torch.device:
     return device
 
 
+def check_cuda_graph(config: RunConfig, device: torch.device) -> None:
+    """Reject train.cuda_graph=true where there is no GPU to capture one on."""
+    if config.train.cuda_graph and device.type != "cuda":
+        raise UserError(
+            f"train.cuda_graph=true: needs a CUDA GPU, this run computes on the {device.type}; leave train.cuda_graph "
+            "out (or set device=cuda on a machine with a GPU)"
+        )
+
+
 PRECISIONS = ("highest", "high")
 
 

@@ -1,6 +1,7 @@
 """The optimizers (the authors' SGD, Adam) and the learning rate schedule."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,30 @@ def learning_rate(optim: schema.OptimConfig, epoch: int) -> float:
 
 
 FUSED_DEVICES = ("cuda",)
+HOST_DEVICES = ("cpu",)  # whose numbers the host reads without waiting
+
+
+def rate_tensor(lr: float | Tensor, device: torch.device) -> Tensor:
+    """The learning rate as a tensor on the device; a CUDA graph gives one, whose value it changes between replays."""
+    return lr if isinstance(lr, Tensor) else torch.full((), lr, dtype=torch.float32, device=device)
+
+
+def multiply_all(tensors: list[Tensor], factor: float | Tensor) -> None:
+    """tensor *= factor, in one pass over all where torch can."""
+    if hasattr(torch, "_foreach_mul_"):  # private
+        torch._foreach_mul_(tensors, factor)
+    else:
+        for tensor in tensors:
+            tensor.mul_(factor)
+
+
+def subtract_all(tensors: list[Tensor], others: list[Tensor], alpha: float = 1.0) -> None:
+    """tensor -= alpha * other, in one pass over all where torch can."""
+    if hasattr(torch, "_foreach_sub_"):  # private
+        torch._foreach_sub_(tensors, others, alpha=alpha)
+    else:
+        for tensor, other in zip(tensors, others):
+            tensor.sub_(other, alpha=alpha)
 
 
 def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Tensor) -> None:
@@ -27,8 +52,8 @@ def subtract_scaled(parameters: list[Tensor], gradients: list[Tensor], scale: Te
         off = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0}
         fused(parameters, gradients, [], lr=scale, **off, nesterov=False, maximize=False, is_first_step=False)
     else:
-        torch._foreach_mul_(gradients, scale)
-        torch._foreach_sub_(parameters, gradients)
+        multiply_all(gradients, scale)
+        subtract_all(parameters, gradients)
 
 
 class SGD:
@@ -43,23 +68,31 @@ class SGD:
         self.clip, self.weight_decay = clip, weight_decay
 
     @torch.no_grad()
-    def step(self, lr: float) -> Tensor:
+    def step(self, lr: float | Tensor) -> Tensor:
         """Do a step, clear the gradients, and return the gradient norm before clipping, as a tensor on its device."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
-        scale = norm.new_full((), lr)
+        scale = lr if isinstance(lr, Tensor) else norm.new_full((), lr)
         if self.clip:
             scale = scale * torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm))
         moved = [p for p in self.parameters if p.grad is not None]
-        if scale.device.type == "cpu":
-            torch._foreach_sub_(moved, gradients, alpha=float(scale))
+        if scale.device.type in HOST_DEVICES:
+            subtract_all(moved, gradients, alpha=float(scale))
         else:  # without reading a number from the device
             subtract_scaled(moved, gradients, scale)
         if self.weight_decay:
-            torch._foreach_mul_(self.parameters, 1.0 - self.weight_decay)
+            multiply_all(self.parameters, 1.0 - self.weight_decay)
         for parameter in self.parameters:
             parameter.grad = None
         return norm
+
+    def state_tensors(self) -> list[Tensor]:
+        """Plain SGD remembers nothing."""
+        return []
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """Nothing to prepare for the capture of a CUDA graph."""
+        return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
         """Plain SGD has no state."""
@@ -97,20 +130,44 @@ class Adam:
         self.adam = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
 
     @torch.no_grad()
-    def step(self, lr: float) -> Tensor:
+    def step(self, lr: float | Tensor) -> Tensor:
         """Do a step, clear the gradients, and return the norm of the loss's gradient without the penalty."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if self.clip:
-            torch._foreach_mul_(gradients, torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm)))
+            multiply_all(gradients, torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm)))
         for parameter, rows, factor in self.penalties:
             assert parameter.grad is not None
             parameter.grad[rows].add_(parameter[rows], alpha=2.0 * factor)
+        self._move(lr if norm.device.type in HOST_DEVICES else rate_tensor(lr, norm.device))
+        self.adam.zero_grad(set_to_none=True)
+        return norm
+
+    def _move(self, lr: float | Tensor) -> None:
+        """On a GPU the rate is always a tensor, so that a step in a CUDA graph computes what a step outside does."""
+        before = [group["lr"] for group in self.adam.param_groups]
         for group in self.adam.param_groups:
             group["lr"] = lr
         self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
-        return norm
+        if isinstance(lr, Tensor):  # a checkpoint holds numbers
+            for group, number in zip(self.adam.param_groups, before):
+                group["lr"] = number
+
+    def state_tensors(self) -> list[Tensor]:
+        """Both moments and the number of steps of every parameter, which begin as zeros at the first step."""
+        states = self.adam.state.values()
+        return [value for state in states for value in state.values() if isinstance(value, Tensor)]
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """torch's Adam refuses the capture of a CUDA graph unless it is marked as capturable; a checkpoint is not."""
+        for group in self.adam.param_groups:
+            group["capturable"] = True
+        try:
+            yield
+        finally:
+            for group in self.adam.param_groups:
+                group["capturable"] = False
 
     def state_dict(self) -> dict[str, Any]:
         """Both moments and the number of steps."""

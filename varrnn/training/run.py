@@ -36,6 +36,7 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
     with checkpoint.lock_run_dir(folder), recorded_errors(config, folder):
         provenance.code_version()  # read and cache it before the code can change
         device = devices.choose_device(config)
+        devices.check_cuda_graph(config, device)
         devices.check_memory(config, device)
         provenance.reset_peak_memory(device)
         asked, work = config.optim.epochs, resume.find_work(config, folder)

@@ -147,7 +147,7 @@ def training_record(progress: "Progress", device: "torch.device") -> dict[str, A
         "commit": progress.commits[-1].removesuffix("+dirty"),
         **provenance.commit_record(progress.commits),
         "duration": {"train_seconds": progress.train_seconds, "total_seconds": progress.total_seconds},
-        "hardware": provenance.hardware(device, progress.environments[:-1]),
+        "hardware": provenance.hardware(device, progress.environments[:-1]) | progress.graph_record(),
         "peak_memory_mb": provenance.peak_memory_mb(device),
     }
 

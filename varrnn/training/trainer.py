@@ -14,7 +14,7 @@ from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task, to_device
 from varrnn.tasks.model import SequenceModel
-from varrnn.training import checkpoint, optim, provenance
+from varrnn.training import checkpoint, cuda_graph, optim, provenance
 from varrnn.training.progress import RunMonitor
 
 CHECKPOINT, BEST = "checkpoint.pt", "best.pt"
@@ -44,12 +44,17 @@ class Progress:
     total_seconds: float = 0.0
     commits: list[str] = field(default_factory=list)
     environments: list[str] = field(default_factory=list)  # hardware and threads of each start, in order
+    cuda_graph: str = ""  # whether a CUDA graph was used, if one was asked for
 
     def add_row(self, row: dict[str, Any]) -> None:
         """Add an epoch to the history; columns that were not measured get None."""
         rows = len(self.history["epoch"])
         for name in dict.fromkeys([*self.history, *row]):  # in the order in which columns appeared
             self.history.setdefault(name, [None] * rows).append(row.get(name))
+
+    def graph_record(self) -> dict[str, str]:
+        """What a record says about the CUDA graph: nothing where none was asked for."""
+        return {"cuda_graph": self.cuda_graph} if self.cuda_graph else {}
 
     def state_dict(self) -> dict[str, Any]:
         """All fields, by their names in checkpoint.pt."""
@@ -116,14 +121,19 @@ class Trainer:
         self.folder, self.monitor, self.device = folder, monitor, device
         self.optimizer = optim.build(config, model)
         self.progress = Progress()
+        self.graph: cuda_graph.GraphedStep | None = None
+        self.saved_environment = ""  # that of the checkpoint
         self.warned = False
 
     def fit(self, code: str) -> Progress:
-        """Train up to the last epoch, or until `patience` runs out; `code` says which commit is running.
+        """Train up to the last epoch, or until `patience` is exceeded; `code` is the running commit.
 
-        `restore` comes first where an earlier start may have left a checkpoint.
+        Call `restore` first where an earlier start may have left a checkpoint.
         """
-        progress, here = self.progress, provenance.environment(self.device)
+        self.prepare_graph()
+        progress, here = self.progress, self._environment()
+        if self.saved_environment:
+            self._warn_if_moved(here)
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]
         self._start_bar()
@@ -135,6 +145,7 @@ class Trainer:
             self.monitor.log(self._line())
             self.monitor.stop_if_requested()
         self.monitor.close()
+        self.graph = None  # with the memory that it holds
         return progress
 
     def finished(self) -> bool:
@@ -152,8 +163,7 @@ class Trainer:
         self.model.train()
         started, seen = self.monitor.seconds(), progress.update
         for update in range(progress.update, task.updates_per_epoch):
-            draws = rng.make_generator(self.device, rng.MASKS, self.config.seed, progress.epoch, update)
-            step, norm = self.training_step(progress.epoch, update, progress.state, lr, draws)
+            step, norm = self.training_step(progress.epoch, update, progress.state, lr, self.mask_generator(update))
             progress.losses_and_norms[update, 0], progress.losses_and_norms[update, 1] = step.loss_for_log, norm
             progress.state, progress.update = step.state, update + 1
             progress.words += task.words(update)
@@ -175,9 +185,38 @@ class Trainer:
         self, epoch: int, update: int, state: Any, lr: float, draws: torch.Generator | None
     ) -> tuple[Step, Tensor]:
         """One training step, without synchronising with the device."""
-        step = self.task.loss(self.model, epoch, update, state, draws)
+        batch = self.task.prepare_batch(self.model, epoch, update, draws)
+        return (self.graph or self._compute)(batch, state, lr)
+
+    def _compute(self, batch: Any, state: Any, lr: float | Tensor) -> tuple[Step, Tensor]:
+        """What a CUDA graph captures: all of a step but its words and masks."""
+        step = self.task.compute_loss(self.model, batch, state)
         step.objective.backward()
-        return step, self.optimizer.step(lr)
+        return step._replace(objective=step.objective.detach()), self.optimizer.step(lr)
+
+    def prepare_graph(self) -> None:
+        """Replace the training step by a CUDA graph of it, where one is asked for and computes the same."""
+        progress, task = self.progress, self.task
+        if not self.config.train.cuda_graph or self.finished():
+            return
+        self.model.train()
+        batches = [
+            task.prepare_batch(self.model, progress.epoch, update, self.mask_generator(update))
+            for update in range(min(2, task.updates_per_epoch))
+        ]
+        lr, recorder = optim.learning_rate(self.config.optim, progress.epoch), cuda_graph.make_recorder(self.device)
+        made = cuda_graph.prepare(self._compute, self.model, self.optimizer, batches, lr, recorder)
+        self.graph, progress.cuda_graph = made
+        self.monitor.log(f"train.cuda_graph: {made.note}")
+
+    def mask_generator(self, update: int) -> torch.Generator:
+        """The source of the masks of an update of this epoch."""
+        return rng.make_generator(self.device, rng.MASKS, self.config.seed, self.progress.epoch, update)
+
+    def _environment(self) -> str:
+        """What exact repetition depends on; a CUDA graph only where it rounds differently."""
+        here = provenance.environment(self.device)
+        return f"{here}, CUDA graph" if self.graph is not None and self.graph.rounds else here
 
     def _clock(self, started: float) -> float:
         """Add the time since `started`; called after `_check_finite`, which synchronises with the device."""
@@ -271,7 +310,7 @@ class Trainer:
         state: dict[str, Any] = {"model": self.model.state_dict(), "optimiser": self.optimizer.state_dict()}
         state |= {
             "progress": progress.state_dict(),
-            "place": provenance.environment(self.device),
+            "place": self._environment(),
             "data": self.task.sha256,
         }
         checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / CHECKPOINT)
@@ -312,12 +351,7 @@ class Trainer:
             self.progress.load_state_dict(saved_progress)
         progress, asked = self.progress, self.config.optim.epochs
         progress.environments = progress.environments or [environment]  # early versions stored only the last one
-        here = provenance.environment(self.device)
-        if here != environment:
-            self.monitor.log(
-                f"warning: started on {environment}, resuming on {here}: the numbers will differ from those of "
-                "an uninterrupted run, and words per second mix both (set device=, threads=)"
-            )
+        self.saved_environment = environment
         if progress.epoch - 1 > asked or (progress.epoch > asked and progress.update):
             raise UserError(
                 f"{self.folder}: optim.epochs={asked}, but the run is in epoch {progress.epoch} already; set more "
@@ -326,6 +360,13 @@ class Trainer:
         self._restore_best()
         if not self.finished():
             self.monitor.log(f"resuming in epoch {self.progress.epoch} after update {self.progress.update}")
+
+    def _warn_if_moved(self, here: str) -> None:
+        if here != self.saved_environment:
+            self.monitor.log(
+                f"warning: started on {self.saved_environment}, resuming on {here}: the numbers will differ from "
+                "those of an uninterrupted run, and words per second mix both (set device=, threads=)"
+            )
 
     def _check_progress(self, progress: Any) -> None:
         size = self.config.size
