@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -247,16 +246,22 @@ def test_extreme_values(cell: str, value: float) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
-@needs_c
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_build_for_older_processors(cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def older_build(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The tiles of AVX2, which this machine may not choose by itself."""
     flags = ("-mno-avx512f", *c_library.FLAGS, "-mno-avx512f")
-    code = c_library.load(c_library.build_with(["cc"], tmp_path, flags), c_library.torch_openmp())
+    return c_library.load(
+        c_library.build_with(["cc"], tmp_path_factory.mktemp("older"), flags), c_library.torch_openmp()
+    )
+
+
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_build_for_older_processors(cell: str, older_build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     layer, x = CELLS[cell](33, 45, dropout=VARIANTS["untied"]), torch.randn(9, 14, 33)
     hx, masks = states(layer, 14), layer.sample_masks(14)
     with c_library.disabled():
         wanted = outcome(layer, x, hx, masks)
-    monkeypatch.setattr(c_library, "get_library", lambda: code)
+    monkeypatch.setattr(c_library, "get_library", lambda: older_build)
     close(outcome(layer, x, hx, masks), wanted)
