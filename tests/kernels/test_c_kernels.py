@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
