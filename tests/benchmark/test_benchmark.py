@@ -11,6 +11,7 @@ from helpers import ROOT
 from varrnn.benchmark import candidates, concurrency
 from varrnn.config import compose
 from varrnn.errors import UserError
+from varrnn.records.paths import benchmark_path
 from varrnn.training import provenance
 
 TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
@@ -87,10 +88,10 @@ def test_changed_code_leaves_no_record(benchmark, monkeypatch):
 
 def test_a_record_is_named_after_its_machine(benchmark):
     cpu = {"cpu": "AMD EPYC 9R14 (Zen 4)", "cores": 2, "gpu": None}
-    assert benchmark.record_path(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
+    assert benchmark_path(cpu).name == "amd_epyc_9r14_zen_4_2_cores.json"
     whole = {**cpu, "instructions": "AVX2", "caches": {"l1_kb": 32, "l2_kb": 512, "l3_kb": 32768}}
-    assert benchmark.record_path(whole).name == "amd_epyc_9r14_zen_4_avx2_l3_32768_kb_2_cores.json"
-    assert benchmark.record_path({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
+    assert benchmark_path(whole).name == "amd_epyc_9r14_zen_4_avx2_l3_32768_kb_2_cores.json"
+    assert benchmark_path({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

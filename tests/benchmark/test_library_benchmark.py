@@ -68,7 +68,7 @@ def test_torch_and_ours_get_the_same_problem(cell, shape):
     [
         ("--filter lstm", "only the library's table has rows to choose"),
         ("--size library --chart a.png --device cpu", "a table for CPUs without a chart"),
-        ("--size library --record", "a record holds all sizes"),
+        ("--size library --record", "--record --size library: a record"),
     ],
 )
 def test_what_does_not_fit(benchmark, monkeypatch, words, message):

@@ -15,8 +15,8 @@ from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.kernels import record_backends
 from varrnn.records.schema import SUMMARY_FILE
+from varrnn.tasks import base
 from varrnn.tasks.base import Step
-from varrnn.tasks.sentiment import SentimentTask
 from varrnn.training import checkpoint, cuda_graph, optim
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
@@ -79,7 +79,7 @@ def test_eight_windows_with_a_changing_rate_equal_eager_training_to_the_bit(vari
 def sentiment(*overrides):
     words = ["task=synthetic_reviews", "size.units=6", "task.steps=9", "task.batch_size=32", "task.max_words=50"]
     made = compose.compose([*words, *overrides])
-    return SentimentTask.load(made, CPU), made
+    return base.build(made, CPU), made
 
 
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
@@ -270,7 +270,7 @@ def test_the_emulation_runs_no_python_again():
 
 def test_on_a_cpu_it_is_one_clear_line(tiny, tmp_path):
     with pytest.raises(UserError, match=r"^train\.cuda_graph=true: needs a CUDA GPU, this run computes on the cpu; "):
-        training_run._run(compose.compose([*tiny, "train.cuda_graph=true"]), tmp_path / "run", False)
+        training_run.run(compose.compose([*tiny, "train.cuda_graph=true"]), tmp_path / "run", False)
     assert not (tmp_path / "run" / CHECKPOINT).exists()
 
 
