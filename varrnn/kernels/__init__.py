@@ -86,34 +86,28 @@ def _unsupported(
     name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks
 ) -> str | None:
     """Why a backend cannot do this, or None."""
-    if name == "builtin":
-        return _no_builtin(cell, x, rows, masks)
-    if name == "c":
-        return _no_kernel(cell, masks) or c_library.unsupported(x, *state, *w, *masks)
-    if name == "fused":
-        return _no_kernel(cell, masks) or fused.unsupported(cell, x, masks)
-    return _no_kernel(cell, masks) if name == "torch" else None
-
-
-def _no_kernel(cell: Cell, masks: Masks) -> str | None:
-    """Why there is no hand-written kernel for this, or None."""
+    if name == "reference":
+        return None
     if followed():
         return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
     if any(z.requires_grad for z in masks):
         return "a mask needs a gradient"
+    if name == "builtin":
+        return builtin.unsupported(cell, x, rows, masks)
+    if reason := _no_kernel(cell):
+        return reason
+    if name == "c":
+        return c_library.unsupported(x, *state, *w, *masks)
+    return fused.unsupported(cell, x, masks) if name == "fused" else None
+
+
+def _no_kernel(cell: Cell) -> str | None:
+    """Why there is no hand-written kernel for this cell, or None."""
     if isinstance(cell, RNNCell):
         return None if cell.nonlinearity in RNN_KINDS else "there is no kernel for this nonlinearity"
     if cell.gate_activation not in GATE_KINDS or cell.candidate_activation not in CANDIDATE_KINDS:
         return "there is no kernel for these activations"
     return None
-
-
-def _no_builtin(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | None:
-    if followed():
-        return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
-    if any(z.requires_grad for z in masks):
-        return "a mask needs a gradient"
-    return builtin.unsupported(cell, x, rows, masks)
 
 
 def _plain_products_are_faster(cell: Cell, x: Tensor, rows: StepRows, w: Weights, masks: Masks) -> bool:

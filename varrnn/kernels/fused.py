@@ -11,7 +11,7 @@ from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell
 from varrnn.dropout import Masks, is_ones, is_read_mask
-from varrnn.kernels.matmul import gate_view
+from varrnn.kernels.matmul import gate_view, input_projection, masked_input
 
 _aten = torch.ops.aten
 DEVICES = ("cuda",)  # where torch has these operations
@@ -41,6 +41,12 @@ def unsupported(cell: Cell, x: Tensor, masks: Masks) -> str | None:
     if not (is_ones(masks.z_c) or is_read_mask(masks.z_c)):
         return "torch's fused LSTM cell allows a mask on c_t only where the same units of h_t are dropped"
     return None if x.numel() else "the batch is empty"
+
+
+def input_gates(x: Tensor, z_x: Tensor, w_ih: Tensor, bias: Tensor | None, gates: int) -> Tensor:
+    """The input products of some steps at once: x (k, B, I) -> (k, B, G*H)."""
+    out = x.new_empty(x.shape[0] * x.shape[1], len(w_ih))
+    return input_projection(masked_input(x, z_x), w_ih, bias, gates, out=out).view(*x.shape[:2], -1)
 
 
 class FusedRecurrence:

@@ -9,7 +9,7 @@ from varrnn.cells import GRUCell, Weights
 from varrnn.dropout import Masks
 from varrnn.kernels import fused
 from varrnn.kernels.gru import Saved
-from varrnn.kernels.matmul import GateGradient, chunks, input_projection, mask_steps, masked_input, to_weight_layout
+from varrnn.kernels.matmul import GateGradient, chunks, mask_steps, masked_input, to_weight_layout
 from varrnn.kernels.pointwise import previous_states
 from varrnn.kernels.step_rows import StepRows
 
@@ -25,9 +25,7 @@ def run_forward(
     h = h0.contiguous()
     history: list[tuple[Tensor, ...]] = []
     for start, stop in chunks(x, 3 * size):
-        masked = masked_input(x[start:stop], mask_steps(masks.z_x, start, stop))
-        out = x.new_empty((stop - start) * x.shape[1], 3 * size)
-        preact = input_projection(masked, w.w_ih, None, 3, out=out).view(stop - start, x.shape[1], 3 * size)
+        preact = fused.input_gates(x[start:stop], mask_steps(masks.z_x, start, stop), w.w_ih, None, 3)
         for t, preact_t in enumerate(preact.unbind(0), start):
             h, workspace = found[0](preact_t, recurrence.forward(h, t), h, w.b_ih, w.b_hh)
             history.append((h, workspace) if save_gates else (h,))

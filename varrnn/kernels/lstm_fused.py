@@ -18,7 +18,6 @@ from varrnn.kernels.matmul import (
     GateGradient,
     bias_grads,
     chunks,
-    input_projection,
     mask_steps,
     masked_input,
     to_weight_layout,
@@ -39,9 +38,7 @@ def run_forward(
     h, c = h0.contiguous(), c0.contiguous()
     history: list[tuple[Tensor, ...]] = []
     for start, stop in chunks(x, 4 * size):
-        masked = masked_input(x[start:stop], mask_steps(masks.z_x, start, stop))
-        out = x.new_empty((stop - start) * x.shape[1], 4 * size)
-        preact = input_projection(masked, w.w_ih, bias, 4, out=out).view(stop - start, x.shape[1], 4 * size)
+        preact = fused.input_gates(x[start:stop], mask_steps(masks.z_x, start, stop), w.w_ih, bias, 4)
         for t, preact_t in enumerate(preact.unbind(0), start):
             h, c, gates = found[0](preact_t, recurrence.forward(h, t), c, None, None)
             cell_mask.apply(c, t)
