@@ -16,6 +16,7 @@ from varrnn import VariationalGRU, VariationalLSTM, kernels
 from varrnn.benchmark import candidates, launches
 from varrnn.dropout import Masks
 from varrnn.kernels import builtin, fused, gru, lstm
+from varrnn.kernels.step_rows import StepRows
 from varrnn.training import optim
 
 pytestmark = pytest.mark.fake_cuda
@@ -71,17 +72,17 @@ def test_forward_and_hand_written_backward(make, variant, backend, fake):
     cell, weights = layer.cell, layer._weights(0, x.dtype)
     if backend == "fused" and fused.unsupported(cell, x, masks):
         pytest.skip(fused.unsupported(cell, x, masks))
-    module = (kernels.LSTM if make is VariationalLSTM else kernels.GRU)[backend]
+    module, rows = (kernels.LSTM if make is VariationalLSTM else kernels.GRU)[backend], StepRows(x)
     h0, c0, dh = (torch.zeros(*shape, H, device="cuda") for shape in ((B,), (B,), (T, B)))
     with torch.no_grad():
         if make is VariationalLSTM:
-            h, c, gates = module.run_forward(cell, x, h0, c0, weights, masks, save_gates=True)
-            saved = lstm.Saved(cell, x, h0, c0, weights, masks, h, c, gates)
+            h, c, gates = module.run_forward(cell, x, rows, h0, c0, weights, masks, save_gates=True)
+            saved = lstm.Saved(cell, x, rows, h0, c0, weights, masks, h, c, gates)
             gradients = module.run_backward(saved, dh, None, [True] * 7)
             inputs = (x, h0, c0, *weights)
         else:
-            h, gates, h_n = module.run_forward(cell, x, h0, weights, masks, save_gates=True)
-            saved = gru.Saved(cell, x, h0, weights, masks, h, gates, h_n)
+            h, gates, h_n = module.run_forward(cell, x, rows, h0, weights, masks, save_gates=True)
+            saved = gru.Saved(cell, x, rows, h0, weights, masks, h, gates, h_n)
             gradients = module.run_backward(saved, dh, [True] * 6)
             inputs = (x, h0, *weights)
     assert_cuda(h, gates, *gradients)
@@ -137,4 +138,4 @@ def test_a_tensor_that_was_left_on_the_cpu_is_noticed(fake):
     stray = Masks(masks.z_x, torch.ones(1, 1, B, H), masks.z_c)
     weights, zeros = layer._weights(0, x.dtype), torch.zeros(B, H, device="cuda")
     with pytest.raises(RuntimeError, match="same device"), torch.no_grad():
-        kernels.LSTM["torch"].run_forward(layer.cell, x, zeros, zeros, weights, stray, save_gates=True)
+        kernels.LSTM["torch"].run_forward(layer.cell, x, StepRows(x), zeros, zeros, weights, stray, True)
