@@ -134,7 +134,7 @@ function lazily(plot, card) { waiting.set(plot, card); watcher.observe(plot); }
 const slug = (group) => group.replace(" ", "-");
 const groups = ["agrees", "disagrees", "indicative", "not run"];
 function claimBoard() {
-  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. Size small decides no claim; ▲ and ▼ say whether it agrees or disagrees.";
+  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. The small model decides no claim; ▲ and ▼ say whether it agrees or disagrees.";
   const shown = new Set(groups);
   const claims = groups.flatMap((group) => content.claims.filter((claim) => claim.group === group));
   const tiles = claims.map((claim) => {
