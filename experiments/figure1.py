@@ -10,7 +10,7 @@ import torch
 from matplotlib.axes import Axes
 
 from varrnn import DropoutRates
-from varrnn.dropout import bernoulli, is_ones, sample
+from varrnn.dropout import is_identity, sample_mask, sample_masks
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import main
 from varrnn.reproduction.figures import figure_artefact
@@ -25,19 +25,19 @@ def arrows(dropout: DropoutRates, seed: int) -> Iterator[Arrow]:
     """Every connection of a two-layer RNN over three steps with its mask, None without dropout."""
     generator = torch.Generator().manual_seed(seed)
     for layer in range(LAYERS):
-        masks = sample(dropout.for_layers(), 1, 1, UNITS, UNITS, STEPS, generator)
+        masks = sample_masks(dropout.for_layers(), 1, 1, UNITS, UNITS, STEPS, generator)
         for step in range(STEPS):
             yield (step, layer), (step, layer + 1), units(masks.z_x, step)
         for step in range(-1, STEPS):
             yield (step, layer + 1), (step + 1, layer + 1), units(masks.z_h, step)
-    z_y = bernoulli((STEPS if dropout.per_step else 1, 1, 1, UNITS), dropout.p_y, generator)
+    z_y = sample_mask((STEPS if dropout.per_step else 1, 1, 1, UNITS), dropout.p_y, generator)
     for step in range(STEPS):
         yield (step, LAYERS), (step, LAYERS + 1), units(z_y, step)
 
 
 def units(z: torch.Tensor, step: int) -> tuple[bool, ...] | None:
     """Which units a mask keeps at this step; an axis of size 1 is shared by all steps."""
-    if is_ones(z):
+    if is_identity(z):
         return None
     return tuple((z.expand(STEPS, *z.shape[1:])[step % STEPS, 0, 0] > 0).tolist())
 

@@ -48,7 +48,7 @@ class VariationalCellBase(VariationalRNNBase):
         _, final = super().forward(x, self._with_layer_axis(hx, x.shape[1], batched), masks)
         states: State = (final,) if isinstance(final, Tensor) else final
         new = tuple(h[0] if batched else h[0, 0] for h in states)
-        return new if self.cell.states > 1 else new[0]
+        return new if self.cell.num_states > 1 else new[0]
 
     def sample_masks(  # type: ignore[override]
         self, batch_size: int, generator: torch.Generator | None = None
@@ -64,7 +64,7 @@ class VariationalCellBase(VariationalRNNBase):
                 "sequence, masks = cell.sample_masks(batch_size), and pass them to every step, or open "
                 "hold_masks(model) around the loop"
             )
-        key = (batch_size, rates, *self._where().values())
+        key = (batch_size, rates, *self._factory_kwargs().values())
         if rates.per_step:
             return self.sample_masks(batch_size)
         return self.draw_or_held(key, self.sample_masks, batch_size)
@@ -73,18 +73,18 @@ class VariationalCellBase(VariationalRNNBase):
         """Check the state and add the axis of layers that the states of whole layers have."""
         if hx is None:
             return None
-        given = tuple(hx) if self.cell.states > 1 and isinstance(hx, tuple | list) else (hx,)
-        if len(given) != self.cell.states or not all(isinstance(h, Tensor) for h in given):
-            wanted = "(h, c), two tensors" if self.cell.states > 1 else "h, a tensor"
+        given = tuple(hx) if self.cell.num_states > 1 and isinstance(hx, tuple | list) else (hx,)
+        if len(given) != self.cell.num_states or not all(isinstance(h, Tensor) for h in given):
+            wanted = "(h, c), two tensors" if self.cell.num_states > 1 else "h, a tensor"
             raise TypeError(f"{type(self).__name__}: hx is a {type(hx).__name__}; give {wanted}")
         shape = (batch_size, self.hidden_size) if batched else (self.hidden_size,)
         if any(tuple(h.shape) != shape for h in given):
             shapes = [tuple(h.shape) for h in given]
             raise ValueError(f"{type(self).__name__}: hx has shapes {shapes}, expected {shape}")
         state = tuple(h.unsqueeze(0) if batched else h[None, None] for h in given)
-        return state if self.cell.states > 1 else state[0]
+        return state if self.cell.num_states > 1 else state[0]
 
-    def _names(self, index: int) -> tuple[str, ...]:
+    def _weight_names(self, index: int) -> tuple[str, ...]:
         return ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
 
     def reset_parameters(self) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from varrnn.dropout import Masks
-from varrnn.torch_modes import without_autocast
+from varrnn.torch_modes import autocast_disabled
 
 if TYPE_CHECKING:
     from varrnn.kernels.step_rows import StepRows
@@ -42,7 +42,7 @@ GATE_ACTIVATIONS: dict[str, Activation] = {"sigmoid": torch.sigmoid, "hard_sigmo
 CANDIDATE_ACTIVATIONS: dict[str, Activation] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
 
 
-def product(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None, gates: int) -> Tensor:
+def gated_linear(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None, gates: int) -> Tensor:
     """(x o z) W + b for each gate: dropping a unit of x is dropping a row of W. Returns (G, B, H)."""
     out = (x * z) @ weight.unflatten(0, (gates, -1)).transpose(1, 2)
     return out if bias is None else out + bias.view(gates, 1, -1)
@@ -52,14 +52,14 @@ def product(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None, gates: in
 class RNNCell:
     """h_t = sigma(x_t W + h_{t-1} U + b), with x_t o z_x and h_{t-1} o z_h under dropout."""
 
-    gates: ClassVar[int] = 1
-    states: ClassVar[int] = 1
+    num_gates: ClassVar[int] = 1
+    num_states: ClassVar[int] = 1
     nonlinearity: Activation = torch.tanh
 
     def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
         """One time step of a simple RNN."""
         (h,) = state
-        a = product(x, z.z_x, w.w_ih, w.b_ih, 1) + product(h, z.z_h, w.w_hh, w.b_hh, 1)
+        a = gated_linear(x, z.z_x, w.w_ih, w.b_ih, 1) + gated_linear(h, z.z_h, w.w_hh, w.b_hh, 1)
         return (self.nonlinearity(a[0]),)
 
 
@@ -67,15 +67,15 @@ class RNNCell:
 class LSTMCell:
     """The LSTM of equation non-tied-weights; untied dropout is the same equation with a different mask per gate."""
 
-    gates: ClassVar[int] = 4
-    states: ClassVar[int] = 2
+    num_gates: ClassVar[int] = 4
+    num_states: ClassVar[int] = 2
     gate_activation: Activation = torch.sigmoid
     candidate_activation: Activation = torch.tanh
 
     def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
         """One time step; z_c masks the memory cell (equation tied-weights-rnn-dropout) and scales the output h."""
         h, c = state
-        a_i, a_f, a_g, a_o = product(x, z.z_x, w.w_ih, w.b_ih, 4) + product(h, z.z_h, w.w_hh, w.b_hh, 4)
+        a_i, a_f, a_g, a_o = gated_linear(x, z.z_x, w.w_ih, w.b_ih, 4) + gated_linear(h, z.z_h, w.w_hh, w.b_hh, 4)
         i, f, o = self.gate_activation(a_i), self.gate_activation(a_f), self.gate_activation(a_o)
         c = (f * c + i * self.candidate_activation(a_g)) * z.z_c[0]
         # as in the paper and in the Keras fork, the output uses tanh with every candidate activation
@@ -89,8 +89,8 @@ class GRUCell:
     Masks act on the inputs of the recurrent products only, not on h_{t-1} in the leak term u o h_{t-1}.
     """
 
-    gates: ClassVar[int] = 3
-    states: ClassVar[int] = 1
+    num_gates: ClassVar[int] = 3
+    num_states: ClassVar[int] = 1
     gate_activation: Activation = torch.sigmoid
     candidate_activation: Activation = torch.tanh
     reset_after: bool = True
@@ -98,22 +98,22 @@ class GRUCell:
     def step(self, x: Tensor, state: State, w: Weights, z: Masks) -> State:
         """One time step; u is the update gate, which keeps the old state (z in the literature; here z is a mask)."""
         (h,) = state
-        x_r, x_u, x_n = product(x, z.z_x, w.w_ih, w.b_ih, 3)
-        h_r, h_u, h_n = product(h, z.z_h, w.w_hh, w.b_hh, 3)
+        x_r, x_u, x_n = gated_linear(x, z.z_x, w.w_ih, w.b_ih, 3)
+        h_r, h_u, h_n = gated_linear(h, z.z_h, w.w_hh, w.b_hh, 3)
         r, u = self.gate_activation(x_r + h_r), self.gate_activation(x_u + h_u)
         if self.reset_after:
             h_n = r * h_n
         else:
             size = h.shape[-1]
             bias = None if w.b_hh is None else w.b_hh[2 * size :]
-            h_n = product(r * h, z.z_h[-1:], w.w_hh[2 * size :], bias, 1)[0]
+            h_n = gated_linear(r * h, z.z_h[-1:], w.w_hh[2 * size :], bias, 1)[0]
         return ((1 - u) * self.candidate_activation(x_n + h_n) + u * h,)
 
 
 Cell = RNNCell | LSTMCell | GRUCell
 
 
-def at(masks: Masks, t: int) -> Masks:
+def masks_at(masks: Masks, t: int) -> Masks:
     """The masks of step t: a time axis of size 1 means the same mask at every step."""
     return Masks(*(z[t if z.shape[0] > 1 else 0] for z in masks))
 
@@ -125,7 +125,7 @@ def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, length
     """
     history = []
     for t in range(x.shape[0]):
-        new = cell.step(x[t], state, w, at(masks, t))
+        new = cell.step(x[t], state, w, masks_at(masks, t))
         if lengths is not None:
             going_on = (t < lengths).unsqueeze(1)
             new = tuple(torch.where(going_on, after, before) for after, before in zip(new, state))
@@ -155,11 +155,11 @@ def reference_gradients(
     A kernel's backward pass calls this; it recomputes the forward pass with the reference implementation.
     """
     again = torch.is_grad_enabled()
-    with torch.enable_grad(), without_autocast(masks.z_x.device.type):
+    with torch.enable_grad(), autocast_disabled(masks.z_x.device.type):
         # a view of each input: if one input was computed from another, no gradient may flow from one to the other
         views = [None if t is None else t.view_as(t) if t.requires_grad else t for t in inputs]
         x, *rest = views
-        state, weights = rest[: cell.states], rest[cell.states :]
+        state, weights = rest[: cell.num_states], rest[cell.num_states :]
         history = unroll_rows(cell, x, rows, tuple(state), Weights(*weights), masks)  # type: ignore[arg-type]
         pairs = [(out, gradient) for out, gradient in zip(history, gradients) if gradient is not None]
         wanted = [view for view, needed in zip(views, needs_grad) if needed and view is not None]

@@ -10,7 +10,7 @@ from torch import nn
 
 from varrnn.cell_modules import VariationalGRUCell, VariationalLSTMCell, VariationalRNNCell
 from varrnn.cells import GRUCell, LSTMCell, RNNCell
-from varrnn.dropout import DropoutRates, Rates, is_ones
+from varrnn.dropout import DropoutRates, Rates, is_identity
 from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN, VariationalRNNBase
 from varrnn.sequence_dropout import SequenceDropout
@@ -128,7 +128,7 @@ def _layer_to_torch(name: str, old: VariationalRNNBase) -> nn.Module:
     plain = old.cell in (LSTMCell(), GRUCell(), RNNCell(), RNNCell(nonlinearity=torch.relu))
     if theirs is None or not plain:
         raise ValueError(f"to_torch: {name} is a {old}, which torch does not have")
-    if not all(is_ones(z) for masks in old.ones_masks() for z in masks):
+    if not all(is_identity(z) for masks in old.mean_masks() for z in masks):
         raise ValueError(
             f"to_torch: {name} scales its memory cell in eval (cell_scaling={old.cell_scaling!r}), torch does not"
         )

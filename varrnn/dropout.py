@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from varrnn.torch_modes import current_backward, followed, transformed, uncompiled
+from varrnn.torch_modes import current_backward, disable_dynamo, in_functorch, is_traced_or_transformed
 
 R = TypeVar("R")
 
@@ -202,19 +202,19 @@ class Masks(NamedTuple):
     z_c: Tensor
 
 
-def like(weight: Tensor) -> dict[str, Any]:
+def device_and_dtype(weight: Tensor) -> dict[str, Any]:
     """The device and dtype of a weight, for the masks of its inputs."""
     return {"device": weight.device, "dtype": weight.dtype}
 
 
-def bernoulli(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
+def sample_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
     """One mask with inverted scaling: 0 with probability p, else 1/(1-p), so that its mean is one."""
-    if transformed():  # vmap(randomness="different") rejects in-place sampling
+    if in_functorch():  # vmap(randomness="different") rejects in-place sampling
         return torch.bernoulli(torch.full(shape, 1.0 - p, **where), generator=generator) / (1.0 - p)
     return torch.empty(shape, **where).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
 
 
-def ones(**where) -> Tensor:
+def identity_mask(**where) -> Tensor:
     """A mask of ones (no dropout), shared over every axis. Kernels recognise its mark and skip the multiplication."""
     with torch.inference_mode(False):  # only a normal tensor has a version counter, which shows later writes
         one = torch.ones(1, 1, 1, 1, **where)
@@ -223,12 +223,12 @@ def ones(**where) -> Tensor:
 
 
 @functools.cache
-def shared_ones(device: torch.device, dtype: torch.dtype) -> Masks:
+def shared_identity_masks(device: torch.device, dtype: torch.dtype) -> Masks:
     """Masks of ones that are never handed out: making three tensors at every call costs as much as a small step."""
-    return Masks(*(ones(device=device, dtype=dtype) for _ in range(3)))
+    return Masks(*(identity_mask(device=device, dtype=dtype) for _ in range(3)))
 
 
-def is_ones(z: Tensor) -> bool:
+def is_identity(z: Tensor) -> bool:
     """Whether z is an unmodified mask from ``ones``. It reads no values; a wrong False only costs a multiplication."""
     return getattr(z, "varrnn_ones", False) and z._version == 0
 
@@ -239,26 +239,32 @@ def unmark_edited(z: Tensor) -> Tensor:
     The version counter does not show such an edit, so the value is compared; on the CPU only, since reading a value
     would synchronise a GPU.
     """
-    if z.device.type == "cpu" and is_ones(z) and not torch.compiler.is_compiling() and not followed() and z.item() != 1:
+    if (
+        z.device.type == "cpu"
+        and is_identity(z)
+        and not torch.compiler.is_compiling()
+        and not is_traced_or_transformed()
+        and z.item() != 1
+    ):
         return z.clone()
     return z
 
 
 def is_read_mask(z_c: Tensor) -> bool:
-    """Whether z_c is an unmodified mask from ``scale_cell`` with "read": it drops the same units of c_t and h_t."""
+    """Whether z_c is an unmodified mask of ``scale_cell_mask`` with "read": the same units of c_t and h_t."""
     return hasattr(z_c, "varrnn_read") and z_c.varrnn_read == z_c._version
 
 
-def cast(z: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_mask(z: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask in another dtype; a mask of ones keeps its mark."""
     if z.dtype == dtype:
         return z
-    if z.requires_grad or torch.compiler.is_compiling() or not is_ones(z):
+    if z.requires_grad or torch.compiler.is_compiling() or not is_identity(z):
         return z.to(dtype)
-    return ones(device=z.device, dtype=dtype)
+    return identity_mask(device=z.device, dtype=dtype)
 
 
-def sample(
+def sample_masks(
     dropout: DropoutRates,
     gates: int,
     batch_size: int,
@@ -274,15 +280,15 @@ def sample(
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
     rows = 1 if dropout.per_batch else batch_size
     shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, rows)
-    z_x = bernoulli((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else ones(**where)
-    z_h = bernoulli((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else ones(**where)
+    z_x = sample_mask((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else identity_mask(**where)
+    z_h = sample_mask((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else identity_mask(**where)
     if not dropout.p_c:
-        return Masks(z_x, z_h, ones(**where))
-    z_c = bernoulli((shape[0], 1, rows, hidden_size), dropout.p_c, generator, **where)
-    return Masks(z_x, z_h, scale_cell(z_c, dropout.p_c, cell_scaling))
+        return Masks(z_x, z_h, identity_mask(**where))
+    z_c = sample_mask((shape[0], 1, rows, hidden_size), dropout.p_c, generator, **where)
+    return Masks(z_x, z_h, scale_cell_mask(z_c, dropout.p_c, cell_scaling))
 
 
-def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
+def scale_cell_mask(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     """Moon's mask, as a factor on c_t and a factor on h_t (stacked on the gate axis).
 
     Differs: the paper's c_t = c_t o z_c does not say how the mean is kept. A factor 1/(1-p) on c at every step makes
@@ -298,9 +304,11 @@ def scale_cell(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     return scaled
 
 
-def approximation(dropout: DropoutRates, cell_scaling: str = "read", **where) -> Masks:
-    """The masks of eval(): ones, the mean of masks with inverted scaling (for p_c see scale_cell)."""
-    z_x, z_h, z_c = (ones(**where) for _ in range(3))  # separate tensors: the caller may write into one of them
+def mean_masks(dropout: DropoutRates, cell_scaling: str = "read", **where) -> Masks:
+    """The masks of eval(): ones, the mean of masks with inverted scaling (for p_c see scale_cell_mask)."""
+    z_x, z_h, z_c = (
+        identity_mask(**where) for _ in range(3)
+    )  # separate tensors: the caller may write into one of them
     if cell_scaling == "step" and dropout.p_c:
         z_c = torch.cat([z_c * (1.0 - dropout.p_c), z_c], dim=1)
     return Masks(z_x, z_h, z_c)
@@ -311,15 +319,15 @@ class MaskedModule(nn.Module):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.mc_dropouts = 0  # the number of open ``mc_dropout`` blocks
+        self._mc_depth = 0  # the number of open ``mc_dropout`` blocks
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy made inside an ``mc_dropout`` block starts outside it: the block's end would not reset the copy."""
-        return {**super().__getstate__(), "mc_dropouts": 0}  # type: ignore[misc]
+        return {**super().__getstate__(), "_mc_depth": 0}  # type: ignore[misc]
 
     @property
-    def masks_on(self) -> bool:
-        return self.training or self.mc_dropouts > 0
+    def dropout_active(self) -> bool:
+        return self.training or self._mc_depth > 0
 
     def draw_or_held(self, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
         """``draw(*args)``; in a ``hold_masks`` block, the result of the first call with this key."""
@@ -333,7 +341,7 @@ _switched_on: dict[nn.Module, tuple[int, bool]] = {}  # modules of ``also``: ope
 def _adjust_depth(modules: Iterable[MaskedModule], by: int) -> None:
     with _lock:  # several threads may open and close blocks
         for module in modules:
-            module.mc_dropouts += by
+            module._mc_depth += by
 
 
 def _switch_on(modules: Iterable[nn.Module]) -> None:
@@ -479,7 +487,7 @@ def hold_masks(model: nn.Module) -> Iterator[nn.Module]:
         _blocks.remove(block)
 
 
-@uncompiled
+@disable_dynamo
 def find_block(module: MaskedModule) -> _Block | None:
     """The innermost block that contains this module and was opened in this thread.
 
@@ -497,13 +505,13 @@ def is_held(module: MaskedModule) -> bool:
     return bool(_blocks) and find_block(module) is not None
 
 
-@uncompiled
+@disable_dynamo
 def _held(module: MaskedModule, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
     block = find_block(module)
     if block is None:
         return draw(*args)
     if (module, key) not in block.masks:
-        if transformed():
+        if in_functorch():
             raise RuntimeError(
                 f"{type(module).__name__}: masks drawn inside torch.func (vmap, grad, jvp) cannot be held; pass masks= "
                 "to the layer, or call it once in the hold_masks block before the transform"

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from varrnn.dropout import MaskedModule, bernoulli, check_probability, is_held, like
+from varrnn.dropout import MaskedModule, check_probability, device_and_dtype, is_held, sample_mask
 
 
 class WordEmbedding(MaskedModule, nn.Embedding):
@@ -105,13 +105,13 @@ class WordEmbedding(MaskedModule, nn.Embedding):
 
     def forward(self, words: Tensor, mask: Tensor | None = None) -> Tensor:
         """Embed words (T, B), (B, T) with ``batch_first``, or (T,); see ``sample_mask`` and ``sample_type_mask``."""
-        check_axes(words)
+        validate_shape(words)
         embedded = super().forward(words)
         if mask is None:
-            if not (self.p_E and self.masks_on):
+            if not (self.p_E and self.dropout_active):
                 return embedded
             mask = self._draw_mask(words)
-        return embedded * self._per_occurrence(words, mask)
+        return embedded * self._expand_mask(words, mask)
 
     def _draw_mask(self, words: Tensor) -> Tensor:
         """A new mask, or the mask of the open ``hold_masks`` block.
@@ -128,20 +128,20 @@ class WordEmbedding(MaskedModule, nn.Embedding):
 
     def sample_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One factor per occurrence, shaped like words with a last axis of 1; equal words of a row share it."""
-        check_axes(words)
-        draws = bernoulli(tuple(words.shape), self.p_E, generator, **like(self.weight))
+        validate_shape(words)
+        draws = sample_mask(tuple(words.shape), self.p_E, generator, **device_and_dtype(self.weight))
         if not self.per_token:
-            draws = share_over_types(draws, words, dim=self._time_axis(words))
+            draws = tie_by_word_type(draws, words, dim=self._time_axis(words))
         return draws.unsqueeze(-1)
 
     def sample_type_mask(self, batch_size: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """One factor per row and word type, (B, V), for a text that is read in several windows."""
-        return bernoulli((batch_size, self.num_embeddings), self.p_E, generator, **like(self.weight))
+        return sample_mask((batch_size, self.num_embeddings), self.p_E, generator, **device_and_dtype(self.weight))
 
     def _time_axis(self, words: Tensor) -> int:
         return 1 if self.batch_first and words.dim() == 2 else 0
 
-    def _per_occurrence(self, words: Tensor, mask: Tensor) -> Tensor:
+    def _expand_mask(self, words: Tensor, mask: Tensor) -> Tensor:
         """Expand a mask over word types, (B or 1, V), to one factor per occurrence; other masks already have that."""
         whole = (*words.shape, 1)
         if mask.dim() == len(whole) and all(n in (1, size) for n, size in zip(mask.shape, whole)):
@@ -183,13 +183,13 @@ def hashed_mask(keys: Tensor, words: Tensor, p: float) -> Tensor:
     return kept.float() / (1.0 - p)
 
 
-def check_axes(words: Tensor) -> None:
+def validate_shape(words: Tensor) -> None:
     """Masks are shared over time; with more than two axes the time axis would be unknown."""
     if words.dim() not in (1, 2):
         raise ValueError(f"words have {words.dim()} axes; give (T, B), with batch_first (B, T), or (T,)")
 
 
-def share_over_types(draws: Tensor, words: Tensor, dim: int) -> Tensor:
+def tie_by_word_type(draws: Tensor, words: Tensor, dim: int) -> Tensor:
     """Give all occurrences of a word in a row the same draw.
 
     At most T of the V words occur, so T draws are enough (section 4.2). Sorting finds equal words with static shapes;

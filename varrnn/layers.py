@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from varrnn import dropout as rules
+from varrnn import dropout as dropout_masks
 from varrnn.cells import (
     CANDIDATE_ACTIVATIONS,
     GATE_ACTIVATIONS,
@@ -28,7 +28,7 @@ from varrnn.cells import (
 from varrnn.dropout import CELL_SCALINGS, DropoutRates, MaskedModule, Masks, Rates, as_rates
 from varrnn.kernels import BACKENDS, run_sequence
 from varrnn.sequence_input import Sequences
-from varrnn.torch_modes import autocast_on, followed, without_autocast
+from varrnn.torch_modes import autocast_disabled, autocast_enabled, is_traced_or_transformed
 
 DEFAULTS = {
     "num_layers": 1,
@@ -76,7 +76,7 @@ class VariationalRNNBase(MaskedModule):
         self.bias, self.batch_first, self.bidirectional, self.backend = bias, batch_first, bidirectional, backend
         self._dropout = self._as_dropout(dropout)
         for index in range(num_layers * self.directions):
-            for name, shape in zip(self._names(index), self._shapes(index)):
+            for name, shape in zip(self._weight_names(index), self._weight_shapes(index)):
                 self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
 
@@ -93,33 +93,33 @@ class VariationalRNNBase(MaskedModule):
         masks: Masks | tuple[Masks, ...] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """Run the layers as torch's do; ``masks`` (in h_n's order: layer, direction) replaces drawn masks."""
-        sequences = Sequences.read(input, self.batch_first, self.input_size, type(self).__name__)
+        sequences = Sequences.from_input(input, self.batch_first, self.input_size, type(self).__name__)
         layers = self.num_layers * self.directions
-        hidden = sequences.initial(hx, (layers, self.hidden_size), self.cell.states, type(self).__name__)
+        hidden = sequences.initial_state(hx, (layers, self.hidden_size), self.cell.num_states, type(self).__name__)
         drawn = self._masks(masks, sequences)
-        dtype = self._precision(sequences.steps)
-        check_state_dtype(type(self).__name__, hidden, sequences.steps)
+        dtype = self._compute_dtype(sequences.data)
+        check_state_dtype(type(self).__name__, hidden, sequences.data)
         hidden = tuple(in_dtype(h, dtype) for h in hidden)
-        with without_autocast(sequences.steps.device.type):  # everything is cast once, before the first step
+        with autocast_disabled(sequences.data.device.type):  # everything is cast once, before the first step
             out, final = self._forward(sequences, hidden, drawn, dtype)
-        return sequences.restore(out), final if self.cell.states > 1 else final[0]
+        return sequences.to_output(out), final if self.cell.num_states > 1 else final[0]
 
     def _forward(
         self, sequences: Sequences, hidden: State, drawn: tuple[Masks, ...], dtype: torch.dtype
     ) -> tuple[Tensor, State]:
-        out, finals = in_dtype(sequences.steps, dtype), []
+        out, finals = in_dtype(sequences.data, dtype), []
         for layer in range(self.num_layers):
             outputs = []
             for index in range(layer * self.directions, (layer + 1) * self.directions):
                 backwards = index % self.directions == 1
                 state = tuple(h[index] for h in hidden)
-                masks = Masks(*(rules.cast(z, dtype) for z in drawn[index]))
-                steps = sequences.turn(out) if backwards else out
-                history, final = self._run(steps, state, index, masks, sequences)
+                masks = Masks(*(dropout_masks.cast_mask(z, dtype) for z in drawn[index]))
+                steps = sequences.reverse(out) if backwards else out
+                history, final = self._run_layer(steps, state, index, masks, sequences)
                 finals.append(final)
-                outputs.append(sequences.turn(history) if backwards else history)
+                outputs.append(sequences.reverse(history) if backwards else history)
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
-        return out, tuple(sequences.restore_state(torch.stack(h)) for h in zip(*finals))
+        return out, tuple(sequences.unbatch_state(torch.stack(h)) for h in zip(*finals))
 
     def sample_masks(
         self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
@@ -145,23 +145,25 @@ class VariationalRNNBase(MaskedModule):
             check_count("steps", steps, 1)
 
         def draw(index: int) -> Masks:
-            sizes = (self.cell.gates, batch_size, self._shapes(index)[0][1], self.hidden_size)
-            return rules.sample(self.dropout, *sizes, steps, generator, self.cell_scaling, **self._where())
+            sizes = (self.cell.num_gates, batch_size, self._weight_shapes(index)[0][1], self.hidden_size)
+            return dropout_masks.sample_masks(
+                self.dropout, *sizes, steps, generator, self.cell_scaling, **self._factory_kwargs()
+            )
 
         return tuple(draw(index) for index in range(self.num_layers * self.directions))
 
-    def ones_masks(self) -> tuple[Masks, ...]:
+    def mean_masks(self) -> tuple[Masks, ...]:
         """The masks of eval(): ones, and 1 - p_c on the memory cell with cell_scaling="step"."""
         return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
 
-    def _own_approximation(self) -> Masks:
+    def _own_mean_masks(self) -> Masks:
         """The same, made once for a device and a type: nobody else can write into these."""
-        if torch.compiler.is_compiling() or followed() or self.dropout.p_c:
+        if torch.compiler.is_compiling() or is_traced_or_transformed() or self.dropout.p_c:
             return self._approximation()
-        return rules.shared_ones(**self._where())
+        return dropout_masks.shared_identity_masks(**self._factory_kwargs())
 
     def _approximation(self) -> Masks:
-        return rules.approximation(self.dropout, self.cell_scaling, **self._where())
+        return dropout_masks.mean_masks(self.dropout, self.cell_scaling, **self._factory_kwargs())
 
     def flatten_parameters(self) -> None:
         """Do nothing; code written for torch's layers calls this method."""
@@ -193,9 +195,13 @@ class VariationalRNNBase(MaskedModule):
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of each layer and direction, as torch's layers list them."""
-        return [[getattr(self, name) for name in self._names(i)] for i in range(self.num_layers * self.directions)]
+        return [
+            [getattr(self, name) for name in self._weight_names(i)] for i in range(self.num_layers * self.directions)
+        ]
 
-    def _run(self, x: Tensor, state: State, index: int, masks: Masks, sequences: Sequences) -> tuple[Tensor, State]:
+    def _run_layer(
+        self, x: Tensor, state: State, index: int, masks: Masks, sequences: Sequences
+    ) -> tuple[Tensor, State]:
         weights = self._weights(index, x.dtype)
         order = sequences.order
         if order is not None:
@@ -204,42 +210,42 @@ class VariationalRNNBase(MaskedModule):
 
     def _weights(self, index: int, dtype: torch.dtype) -> Weights:
         """The parameters of a layer and direction, checked: C code would read out of bounds of other shapes."""
-        names = self._names(index)
+        names = self._weight_names(index)
         found = [getattr(self, name) for name in names]
         if not torch.jit.is_tracing():
-            for name, tensor, shape in zip(names, found, self._shapes(index)):
+            for name, tensor, shape in zip(names, found, self._weight_shapes(index)):
                 if tensor.shape != shape:
                     raise ValueError(f"{type(self).__name__}: {name} has shape {tuple(tensor.shape)}, expected {shape}")
         return Weights(*(in_dtype(tensor, dtype) for tensor in found))
 
-    def _precision(self, x: Tensor) -> torch.dtype:
+    def _compute_dtype(self, x: Tensor) -> torch.dtype:
         """The dtype to compute in: the layer's own, or autocast's."""
-        own = self._where()["dtype"]
-        if autocast_on(x.device.type) and x.is_floating_point() and torch.float64 not in (own, x.dtype):
+        own = self._factory_kwargs()["dtype"]
+        if autocast_enabled(x.device.type) and x.is_floating_point() and torch.float64 not in (own, x.dtype):
             return torch.get_autocast_dtype(x.device.type)
         if x.dtype != own:
             raise ValueError(f"{type(self).__name__} has {own} parameters and got {x.dtype} input; cast one of them")
         return own
 
-    def _names(self, index: int) -> tuple[str, ...]:
+    def _weight_names(self, index: int) -> tuple[str, ...]:
         return weight_names(*divmod(index, self.directions), self.bias)
 
-    def _shapes(self, index: int) -> list[tuple[int, ...]]:
-        rows = self.cell.gates * self.hidden_size
+    def _weight_shapes(self, index: int) -> list[tuple[int, ...]]:
+        rows = self.cell.num_gates * self.hidden_size
         columns = self.input_size if index < self.directions else self.hidden_size * self.directions
         return [(rows, columns), (rows, self.hidden_size), (rows,), (rows,)]
 
-    def _where(self) -> dict[str, Any]:
-        return rules.like(getattr(self, self._names(0)[1]))
+    def _factory_kwargs(self) -> dict[str, Any]:
+        return dropout_masks.device_and_dtype(getattr(self, self._weight_names(0)[1]))
 
     def _as_dropout(self, dropout: Rates) -> DropoutRates:
-        return as_rates(dropout, type(self).__name__, memory=self.cell.states > 1, stacklevel=5)
+        return as_rates(dropout, type(self).__name__, memory=self.cell.num_states > 1, stacklevel=5)
 
     def _masks(self, masks: Masks | tuple[Masks, ...] | None, sequences: Sequences) -> tuple[Masks, ...]:
         if masks is None:
-            if self.masks_on:
+            if self.dropout_active:
                 return self._draw_masks(sequences.batch_size, sequences.length)
-            return (self._own_approximation(),) * (self.num_layers * self.directions)
+            return (self._own_mean_masks(),) * (self.num_layers * self.directions)
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(
@@ -253,19 +259,19 @@ class VariationalRNNBase(MaskedModule):
             )
         for index, one in enumerate(given):
             self._check_masks(index, one, sequences)
-        return tuple(Masks(*(rules.unmark_edited(z) for z in one)) for one in given)
+        return tuple(Masks(*(dropout_masks.unmark_edited(z) for z in one)) for one in given)
 
     def _draw_masks(self, batch_size: int, steps: int) -> tuple[Masks, ...]:
         """New masks, or those of the open ``hold_masks`` block; ``per_step`` masks are always new."""
         if self.dropout.per_step:
             return self.sample_masks(batch_size, steps)
-        key = (batch_size, self.dropout, *self._where().values())
+        key = (batch_size, self.dropout, *self._factory_kwargs().values())
         return self.draw_or_held(key, self.sample_masks, batch_size)
 
     def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
         steps, batch = sequences.length, sequences.batch_size
-        sizes = (self._shapes(index)[0][1], self.hidden_size, self.hidden_size)
-        gates = (self.cell.gates, self.cell.gates, 2)
+        sizes = (self._weight_shapes(index)[0][1], self.hidden_size, self.hidden_size)
+        gates = (self.cell.num_gates, self.cell.num_gates, 2)
         for name, z, gate, size in zip(Masks._fields, masks, gates, sizes):
             full = (steps, gate, batch, size)
             if not isinstance(z, Tensor):
@@ -277,7 +283,7 @@ class VariationalRNNBase(MaskedModule):
                     f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "
                     f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
                 )
-        if self.cell.states < 2 and not plain(masks.z_c):
+        if self.cell.num_states < 2 and not plain(masks.z_c):
             raise ValueError(f"{type(self).__name__} has no memory cell to mask: z_c must be ones, or use an LSTM")
 
     def extra_repr(self) -> str:
@@ -484,7 +490,7 @@ def check_count(name: str, value: int, lowest: int) -> None:
 def check_state_dtype(layer: str, state: State, x: Tensor) -> None:
     """Raise unless the state has the input's dtype, as torch's layers do; autocast casts both."""
     if any(h.dtype != x.dtype for h in state) and not (
-        autocast_on(x.device.type) and all(h.is_floating_point() for h in state)
+        autocast_enabled(x.device.type) and all(h.is_floating_point() for h in state)
     ):
         kinds = ", ".join(str(h.dtype) for h in state)
         raise ValueError(f"{layer}: hx has dtype {kinds} and the input {x.dtype}; give hx.to({x.dtype})")
@@ -523,6 +529,6 @@ def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:
 
 def plain(z: Tensor) -> bool:
     """Whether a mask is ones; True where a check would synchronise a device or break a graph."""
-    if z.device.type != "cpu" or torch.compiler.is_compiling() or followed():
+    if z.device.type != "cpu" or torch.compiler.is_compiling() or is_traced_or_transformed():
         return True
-    return rules.is_ones(z) or bool((z == 1).all())
+    return dropout_masks.is_identity(z) or bool((z == 1).all())

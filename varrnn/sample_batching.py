@@ -14,7 +14,7 @@ from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalRNNBase
 from varrnn.sequence_dropout import SequenceDropout
 from varrnn.sequence_input import Sequences
-from varrnn.torch_modes import autocast_on, uncompiled
+from varrnn.torch_modes import autocast_enabled, disable_dynamo
 
 TF32_TOLERANCE = 1e-2  # relative error bound of products in TF32 or bf16; mixed-up rows differ by much more
 PASSED_THROUGH = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)  # have no batch axis
@@ -29,7 +29,7 @@ def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[li
     """
     sizes: list[int] = []
 
-    @uncompiled
+    @disable_dynamo
     def hook(layer: MaskedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = args[0] if args else next(iter(kwargs.values()))
         if isinstance(layer, WordEmbedding):  # words (T,) are one sequence
@@ -39,7 +39,7 @@ def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[li
         elif isinstance(x, PackedSequence):
             sizes.append(int(x.batch_sizes[0]))
         elif isinstance(layer, VariationalRNNBase):
-            sizes.append(Sequences.read(x, layer.batch_first, layer.input_size, type(layer).__name__).batch_size)
+            sizes.append(Sequences.from_input(x, layer.batch_first, layer.input_size, type(layer).__name__).batch_size)
 
     layers = [module for module in modules if isinstance(module, VariationalRNNBase | WordEmbedding)]
     hooks = [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
@@ -80,9 +80,9 @@ def record_bytes(model: nn.Module) -> Iterator[list[int]]:
     """Record the sizes of the modules' outputs, an estimate of the memory that one pass takes."""
     sizes: list[int] = []
 
-    @uncompiled
+    @disable_dynamo
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        copies = 1 + module.cell.gates if isinstance(module, VariationalRNNBase) else 1  # states and gates
+        copies = 1 + module.cell.num_gates if isinstance(module, VariationalRNNBase) else 1  # states and gates
         sizes.append(copies * sum(tensor.nbytes for tensor in tensors_in(output)))
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
@@ -168,7 +168,7 @@ def allclose(found: Tensor, wanted: Tensor, model: nn.Module) -> bool:
 def tolerance(outputs: Tensor, model: nn.Module) -> float:
     """The allowed difference of equal rows relative to the largest output, from the least precise dtype in use."""
     types = {outputs.dtype, *(p.dtype for p in model.parameters() if p.is_floating_point())}
-    if autocast_on(outputs.device.type):
+    if autocast_enabled(outputs.device.type):
         types.add(torch.get_autocast_dtype(outputs.device.type))
     coarsest = max(torch.finfo(dtype).eps for dtype in types)
     return max(coarsest**0.5, TF32_TOLERANCE if reduced_precision(outputs) else 0.0)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from varrnn.dropout import MaskedModule, bernoulli, check_probability
+from varrnn.dropout import MaskedModule, check_probability, sample_mask
 
 
 class SequenceDropout(MaskedModule):
@@ -57,7 +57,7 @@ class SequenceDropout(MaskedModule):
     ) -> Tensor:
         """One factor for each sequence and unit, ``shape`` being (B, ...), with the device and dtype of ``like``."""
         where = {} if like is None else {"device": like.device, "dtype": like.dtype}
-        return bernoulli(shape, self.p, generator, **where)
+        return sample_mask(shape, self.p, generator, **where)
 
     def _mask(self, x: Tensor, shape: tuple[int, ...], mask: Tensor | None) -> Tensor | None:
         if mask is not None:
@@ -66,7 +66,7 @@ class SequenceDropout(MaskedModule):
                     f"SequenceDropout: a mask of shape {tuple(mask.shape)}; expected {shape}, or 1 on an axis"
                 )
             return mask
-        if not (self.p and self.masks_on):
+        if not (self.p and self.dropout_active):
             return None
         return self.draw_or_held((shape, self.p, x.device, x.dtype), self.sample_mask, shape, x)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import uncompiled
+from varrnn.torch_modes import disable_dynamo
 
 
 @dataclass
@@ -19,14 +19,14 @@ class Sequences:
     masks, which have the caller's order, are brought into this one.
     """
 
-    steps: Tensor
+    data: Tensor
     batch_first: bool
     batched: bool = True
     packed: PackedSequence | None = None
     reversal: Tensor | None = None  # of packed rows, kept for all layers
 
     @classmethod
-    def read(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
+    def from_input(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
         """Convert the input of the layer ``name`` to (T, B, I), or take the rows of packed sequences."""
         if not isinstance(x, Tensor | PackedSequence):
             raise TypeError(f"{name}: input is a {type(x).__name__}; give a tensor or a PackedSequence")
@@ -38,25 +38,25 @@ class Sequences:
             sequences = cls(x.transpose(0, 1) if batch_first else x, batch_first)
         else:
             raise ValueError(f"the input has {x.dim()} axes; give (T, I), (T, B, I) or with batch_first (B, T, I)")
-        if sequences.steps.shape[-1] != input_size:
-            raise ValueError(f"the input has {sequences.steps.shape[-1]} features; this layer has {input_size=}")
-        if sequences.steps.shape[0] == 0:
+        if sequences.data.shape[-1] != input_size:
+            raise ValueError(f"the input has {sequences.data.shape[-1]} features; this layer has {input_size=}")
+        if sequences.data.shape[0] == 0:
             raise ValueError("the input has no time steps; give at least one")
         if torch.jit.is_tracing() and not isinstance(
             x, PackedSequence
         ):  # the trace holds one copy of the step for each time step of this input
-            length = int(sequences.steps.shape[0])
-            sequences.steps = sequences.steps.unflatten(0, (length, 1)).squeeze(1)  # another length raises
+            length = int(sequences.data.shape[0])
+            sequences.data = sequences.data.unflatten(0, (length, 1)).squeeze(1)  # another length raises
         return sequences
 
     @property
     def batch_size(self) -> int:
-        return self.steps.shape[1] if self.packed is None else int(self.packed.batch_sizes[0])
+        return self.data.shape[1] if self.packed is None else int(self.packed.batch_sizes[0])
 
     @property
     def length(self) -> int:
         """The number of time steps, of the longest sequence."""
-        return self.steps.shape[0] if self.packed is None else self.packed.batch_sizes.shape[0]
+        return self.data.shape[0] if self.packed is None else self.packed.batch_sizes.shape[0]
 
     @property
     def batch_sizes(self) -> Tensor | None:
@@ -67,7 +67,7 @@ class Sequences:
         """The sequences from the longest to the shortest, where packing has sorted them."""
         return None if self.packed is None else self.packed.sorted_indices
 
-    def turn(self, x: Tensor) -> Tensor:
+    def reverse(self, x: Tensor) -> Tensor:
         """Reverse every sequence within its own length; reversing twice gives the input."""
         if self.packed is None:
             return x.flip(0)
@@ -75,11 +75,11 @@ class Sequences:
             self.reversal = reversed_rows(x, self.packed.batch_sizes)
         return x.index_select(0, self.reversal)
 
-    def initial(self, hx: Any, size: tuple[int, int], states: int, name: str) -> tuple[Tensor, ...]:
+    def initial_state(self, hx: Any, size: tuple[int, int], states: int, name: str) -> tuple[Tensor, ...]:
         """The initial states as (layers, B, H), where `size` is (layers, H); zeros without hx."""
         shape = (size[0], self.batch_size, size[1])
         if hx is None:
-            return (self.steps.new_zeros(shape),) * states
+            return (self.data.new_zeros(shape),) * states
         if isinstance(hx, Tensor) == (states > 1):
             wanted = "(h_0, c_0), two tensors" if states > 1 else "h_0, a tensor"
             raise TypeError(f"{name}: hx is a {type(hx).__name__}; give {wanted}")
@@ -94,14 +94,14 @@ class Sequences:
             raise ValueError(f"{name}: hx has shapes {shapes}, expected {states} of {wanted}")
         return state if self.order is None else tuple(h.index_select(1, self.order) for h in state)
 
-    def restore_state(self, h: Tensor) -> Tensor:
+    def unbatch_state(self, h: Tensor) -> Tensor:
         """The inverse of ``initial``, in the caller's order; a state is (layers, H) with unbatched input."""
         if self.packed is not None:
             back = self.packed.unsorted_indices
             return h if back is None else h.index_select(1, back)
         return h if self.batched else h.squeeze(1)
 
-    def restore(self, out: Tensor) -> Tensor | PackedSequence:
+    def to_output(self, out: Tensor) -> Tensor | PackedSequence:
         """Convert outputs (T, B, H), or packed rows (N, H), to the form of the input."""
         if self.packed is None:
             return (out.transpose(0, 1) if self.batch_first else out) if self.batched else out.squeeze(1)
@@ -109,7 +109,7 @@ class Sequences:
         return PackedSequence(out, given.batch_sizes, given.sorted_indices, given.unsorted_indices)
 
 
-@uncompiled
+@disable_dynamo
 def reversed_rows(x: Tensor, batch_sizes: Tensor) -> Tensor:
     """Where each row of packed sequences is found when every sequence is reversed, on the device of x."""
     return StepRows(x, batch_sizes).reversed_index().to(x.device, non_blocking=True)

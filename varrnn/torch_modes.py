@@ -18,10 +18,12 @@ from torch.autograd import forward_ad
 P = ParamSpec("P")
 R = TypeVar("R")
 
-exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # call it outside of functions with dynamo disabled
+is_exporting = getattr(
+    torch.compiler, "is_exporting", lambda: False
+)  # call it outside of functions with dynamo disabled
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 current_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of a backward pass
-transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # inside torch.func
+in_functorch = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # inside torch.func
 _batched = [
     getattr(torch._C._functorch, name)
     for name in ("is_batchedtensor", "is_legacy_batchedtensor")
@@ -29,13 +31,13 @@ _batched = [
 ]
 
 
-def followed() -> bool:
+def is_traced_or_transformed() -> bool:
     """Whether a trace, an export, a dispatch mode, a transform of torch.func or forward-mode AD is active.
 
     In all of these modes the layers run the reference implementation in cells.py.
     """
     forward_mode = getattr(forward_ad, "_current_level", -1) >= 0
-    return forward_mode or torch.jit.is_tracing() or _modes() > 0 or transformed()
+    return forward_mode or torch.jit.is_tracing() or _modes() > 0 or in_functorch()
 
 
 def needs_reference(*gradients: Tensor | None) -> bool:
@@ -48,7 +50,7 @@ def needs_reference(*gradients: Tensor | None) -> bool:
     return batched or torch.is_grad_enabled()
 
 
-def check_gradients(instead: str, *gradients: Tensor | None) -> None:
+def require_first_order(instead: str, *gradients: Tensor | None) -> None:
     """Raise unless a backward pass is first-order with one gradient per output: for kernels without a reference."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"the fast path has no second derivative (create_graph=True); use {instead} for it")
@@ -58,16 +60,16 @@ def check_gradients(instead: str, *gradients: Tensor | None) -> None:
         )
 
 
-def autocast_on(device_type: str) -> bool:
+def autocast_enabled(device_type: str) -> bool:
     """Whether autocast is on; devices such as meta do not support it."""
     return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
-def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    return torch.autocast(device_type, enabled=False) if autocast_on(device_type) else nullcontext()
+def autocast_disabled(device_type: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device_type, enabled=False) if autocast_enabled(device_type) else nullcontext()
 
 
-def uncompiled(kernel: Callable[P, R]) -> Callable[P, R]:
+def disable_dynamo(kernel: Callable[P, R]) -> Callable[P, R]:
     """Make the kernel a graph break when torch.compile compiles its caller.
 
     ``torch.compiler.disable`` would import the compiler, which takes seconds, even where nothing is compiled.

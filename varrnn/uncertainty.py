@@ -52,7 +52,7 @@ class Classification:
     @property
     def mean(self) -> Tensor:
         """p(y | x) of MC dropout: probabilities averaged, not logits (equation approx_predictive)."""
-        return _given(self.summed) / self.samples
+        return _require(self.summed) / self.samples
 
     @property
     def predictive_entropy(self) -> Tensor:
@@ -62,7 +62,7 @@ class Classification:
     @property
     def expected_entropy(self) -> Tensor:
         """E_omega H[y | x, omega]: the aleatoric part, which remains for any fixed weights (noise of the data)."""
-        return _given(self.entropies) / self.samples
+        return _require(self.entropies) / self.samples
 
     @property
     def mutual_information(self) -> Tensor:
@@ -72,7 +72,7 @@ class Classification:
     @property
     def variation_ratio(self) -> Tensor:
         """The share of samples whose most likely class is not the class that most samples chose."""
-        return 1 - _given(self.votes).amax(-1).double() / self.samples
+        return 1 - _require(self.votes).amax(-1).double() / self.samples
 
 
 @dataclass
@@ -80,20 +80,20 @@ class _GaussianSamples:
     """The running mean and variance of sampled outputs, and the likelihood of targets under them."""
 
     samples: int = field(default=0, init=False)
-    average: Tensor | None = field(default=None, init=False)
-    squares: Tensor | None = field(default=None, init=False)  # squared distances from the mean, summed
+    mean_: Tensor | None = field(default=None, init=False)
+    sum_sq: Tensor | None = field(default=None, init=False)  # squared distances from the mean, summed
     log_sum: Tensor | None = field(default=None, init=False)  # log of the summed likelihoods of the targets
 
     def _update(self, y: Tensor, precision: float | Tensor, targets: Tensor | None) -> None:
         """Add one sample by Welford's update, which loses no digits when the spread is small beside the mean."""
-        if self.average is None or self.squares is None:
-            self.average, self.squares = torch.zeros_like(y), torch.zeros_like(y)
-        if y.shape != self.average.shape:
-            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.average.shape)}")
+        if self.mean_ is None or self.sum_sq is None:
+            self.mean_, self.sum_sq = torch.zeros_like(y), torch.zeros_like(y)
+        if y.shape != self.mean_.shape:
+            raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.mean_.shape)}")
         self.samples += 1
-        delta = y - self.average
-        self.average = self.average + delta / self.samples
-        self.squares = self.squares + delta * (y - self.average)
+        delta = y - self.mean_
+        self.mean_ = self.mean_ + delta / self.samples
+        self.sum_sq = self.sum_sq + delta * (y - self.mean_)
         if targets is not None:
             log_p = log_density(y, targets.double(), precision)
             self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
@@ -101,7 +101,7 @@ class _GaussianSamples:
     @property
     def mean(self) -> Tensor:
         """The predictive mean, E[y]."""
-        return _given(self.average)
+        return _require(self.mean_)
 
     @property
     def variance(self) -> Tensor:
@@ -153,7 +153,7 @@ class Regression(_GaussianSamples):
     @property
     def model_variance(self) -> Tensor:
         """The variance of the samples: the epistemic uncertainty."""
-        return _given(self.squares) / self.samples
+        return _require(self.sum_sq) / self.samples
 
     @property
     def variance(self) -> Tensor:
@@ -192,12 +192,12 @@ class Heteroscedastic(_GaussianSamples):
     @property
     def aleatoric(self) -> Tensor:
         """The noise of the data: the mean of the predicted variances."""
-        return _given(self.noise) / self.samples
+        return _require(self.noise) / self.samples
 
     @property
     def epistemic(self) -> Tensor:
         """The uncertainty of the model: the variance of the predicted means."""
-        return _given(self.squares) / self.samples
+        return _require(self.sum_sq) / self.samples
 
     @property
     def variance(self) -> Tensor:
@@ -231,7 +231,7 @@ def classification(samples: Iterable[Tensor]) -> Classification:
     result = Classification()
     for probabilities in samples:
         result.add(probabilities)
-    _given(result.summed)
+    _require(result.summed)
     return result
 
 
@@ -246,7 +246,7 @@ def regression(samples: Iterable[Tensor], precision: float, targets: Tensor | No
     result = Regression(precision, targets)
     for output in samples:
         result.add(output)
-    _given(result.mean)
+    _require(result.mean)
     return result
 
 
@@ -263,7 +263,7 @@ def heteroscedastic(
     result = Heteroscedastic(targets)
     for mean, log_variance in samples:
         result.add(mean, log_variance)
-    _given(result.average)
+    _require(result.mean_)
     return result
 
 
@@ -314,7 +314,7 @@ def fit_precision(samples: Iterable[Tensor], targets: Tensor) -> float:
     for output in samples:
         log_p = log_density(output.double(), target, taus)
         log_sum = log_p if log_sum is None else torch.logaddexp(log_sum, log_p)
-    best = _given(log_sum).flatten(1).mean(1).argmax()
+    best = _require(log_sum).flatten(1).mean(1).argmax()
     return float(taus.flatten()[best])
 
 
@@ -326,7 +326,7 @@ def log_density(y: Tensor, targets: Tensor, precision: float | Tensor) -> Tensor
     return 0.5 * ((tau / (2 * math.pi)).log() - tau * (y - targets) ** 2)
 
 
-def _given(sums: Tensor | None) -> Tensor:
+def _require(sums: Tensor | None) -> Tensor:
     if sums is None:
         raise ValueError("no sample has been added yet")
     return sums

@@ -106,10 +106,10 @@ def pretend_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Meta tensors take the branches of a GPU, dispatch modes notwithstanding."""
     emulate(monkeypatch, ("meta",))
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda t: t.device.type == "meta"))
-    monkeypatch.setattr(kernels, "followed", lambda: False)
+    monkeypatch.setattr(kernels, "is_traced_or_transformed", lambda: False)
 
     def whole(x: Tensor, hx: tuple[Tensor, ...], weights: list[Tensor], *_: object) -> tuple[Tensor, ...]:
         return torch.ops.varrnn_test.whole_lstm(x, *hx, weights)
 
-    functions = {cell: whole for cell in builtin.FUNCTIONS if cell.states == 2}
+    functions = {cell: whole for cell in builtin.FUNCTIONS if cell.num_states == 2}
     monkeypatch.setattr(builtin, "FUNCTIONS", functions)

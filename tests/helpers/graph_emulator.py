@@ -19,7 +19,16 @@ from varrnn.kernels import c_library
 from varrnn.training import cuda_graph, device, optim
 
 R = TypeVar("R")
-REFUSED = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "bernoulli_", "bernoulli", "uniform_", "normal_"}
+REFUSED = {
+    "_local_scalar_dense",
+    "nonzero",
+    "equal",
+    "masked_select",
+    "bernoulli_",
+    "sample_mask",
+    "uniform_",
+    "normal_",
+}
 ALLOCATIONS = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
 
 
@@ -87,7 +96,7 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Emulation]:
         return made[-1]
 
     emulate(monkeypatch, ("cpu",))
-    monkeypatch.setattr(kernels, "followed", lambda: False)
+    monkeypatch.setattr(kernels, "is_traced_or_transformed", lambda: False)
     monkeypatch.setattr(c_library, "get_library", lambda: None)
     monkeypatch.setattr(optim, "HOST_DEVICES", ())
     monkeypatch.setattr(optim, "FUSED_DEVICES", ("cpu", "cuda"))

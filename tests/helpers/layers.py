@@ -9,7 +9,7 @@ T, B, I, H = 9, 3, 5, 7
 def problem(layer, dtype: torch.dtype = torch.float64, batch_size: int = B) -> tuple[Tensor, tuple[Tensor, ...]]:
     x = torch.randn(T, batch_size, I, dtype=dtype)
     count = layer.num_layers * layer.directions
-    return x, tuple(torch.randn(count, batch_size, H, dtype=dtype) for _ in range(layer.cell.states))
+    return x, tuple(torch.randn(count, batch_size, H, dtype=dtype) for _ in range(layer.cell.num_states))
 
 
 def results(layer, x: Tensor, state: tuple[Tensor, ...], masks) -> list[Tensor]:

@@ -120,7 +120,7 @@ def test_one_step_equals_the_reference(name, backend, batch, rates):
     masks = layer.sample_masks(batch)
     x, state = (
         torch.randn(1, batch, I).double(),
-        tuple(torch.randn(1, batch, H).double() for _ in range(layer.cell.states)),
+        tuple(torch.randn(1, batch, H).double() for _ in range(layer.cell.num_states)),
     )
     found = results(layer, x, state, masks)
     assert_equal(found, results(reference, x, state, masks), 1e-12)

@@ -51,7 +51,7 @@ SHAPES = [
 
 
 def states(layer: torch.nn.Module, batch: int) -> tuple[Tensor, ...]:
-    return tuple(torch.randn(1, batch, layer.hidden_size) for _ in range(layer.cell.states))
+    return tuple(torch.randn(1, batch, layer.hidden_size) for _ in range(layer.cell.num_states))
 
 
 def outcome(layer: torch.nn.Module, x: Tensor, hx: tuple[Tensor, ...], masks: object) -> list[Tensor]:
@@ -194,7 +194,7 @@ def test_strided_tensors(cell: str) -> None:
     for name, value in list(layer.named_parameters()):
         setattr(layer, name, torch.nn.Parameter(shuffled(value.detach())))
     assert not any(p.is_contiguous() for p in layer.parameters())
-    hx = (torch.randn(1, 8, 5).transpose(1, 2), torch.randn(1, 1, 8).expand(1, 5, 8))[: layer.cell.states]
+    hx = (torch.randn(1, 8, 5).transpose(1, 2), torch.randn(1, 1, 8).expand(1, 5, 8))[: layer.cell.num_states]
     masks = layer.sample_masks(1)
     found = outcome(layer, x, hx, masks)
     with c_library.disabled():

@@ -55,7 +55,7 @@ def fake(monkeypatch):
     checked = {names: [same_device(one) for one in pair] for names, pair in cells.items()}
     monkeypatch.setattr(fused, "operations", checked.__getitem__)
     monkeypatch.setattr(builtin, "FUNCTIONS", dict.fromkeys(builtin.FUNCTIONS, whole))
-    monkeypatch.setattr(kernels, "followed", lambda: False)
+    monkeypatch.setattr(kernels, "is_traced_or_transformed", lambda: False)
     with FakeTensorMode(allow_non_fake_inputs=True):
         yield count
 

@@ -81,12 +81,12 @@ def test_clipped_gates(cell, dtype):
 def test_any_mask_of_any_sharing(cell, shape):
     """Masks are data: any values, any axis shared."""
     fast, slow = twins(cell, "none")
-    sizes = [(fast.cell.gates, I), (fast.cell.gates, H), (2, H)]
+    sizes = [(fast.cell.num_gates, I), (fast.cell.num_gates, H), (2, H)]
     layers = []
     for inputs in (I, H):
-        sizes[0] = (fast.cell.gates, inputs)
+        sizes[0] = (fast.cell.num_gates, inputs)
         layers.append(Masks(*(torch.randn([{"G": g, "U": u}.get(n, n) for n in shape]).double() for g, u in sizes)))
-    if fast.cell.states < 2:
+    if fast.cell.num_states < 2:
         layers = [masks._replace(z_c=torch.ones(1, 1, 1, 1).double()) for masks in layers]
     x, state = problem(fast)
     assert_equal(results(fast, x, state, tuple(layers)), results(slow, x, state, tuple(layers)), 1e-10)
@@ -97,12 +97,12 @@ def test_gradcheck(cell, variant):
     layer = CELLS[cell](2, 3, dropout=VARIANTS[variant], dtype=torch.float64)
     masks = layer.sample_masks(2, 4)
     names = [name for name, _ in layer.named_parameters()]
-    state = [torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(layer.cell.states)]
+    state = [torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(layer.cell.num_states)]
     x = torch.randn(4, 2, 2, dtype=torch.float64, requires_grad=True)
 
     def call(x, *rest):
-        hx = rest[: layer.cell.states]
-        weights = dict(zip(names, rest[layer.cell.states :]))
+        hx = rest[: layer.cell.num_states]
+        weights = dict(zip(names, rest[layer.cell.num_states :]))
         hx = hx if len(hx) > 1 else hx[0]
         out, final = torch.func.functional_call(layer, weights, (x, hx), {"masks": masks})
         return (out, *final) if isinstance(final, tuple) else (out, final)
@@ -137,5 +137,7 @@ def test_no_two_gradients_share_memory(cell, dtype):
     """Somebody scales them in place, each by itself."""
     fast, _ = twins(cell, "none", dtype)
     x, state = problem(fast, dtype)
-    places = [gradient.data_ptr() for gradient in results(fast, x, state, fast.ones_masks())[1 + fast.cell.states :]]
+    places = [
+        gradient.data_ptr() for gradient in results(fast, x, state, fast.mean_masks())[1 + fast.cell.num_states :]
+    ]
     assert len(set(places)) == len(places)

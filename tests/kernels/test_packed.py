@@ -32,7 +32,7 @@ def pack(lengths: list[int], inputs: int = I, dtype: torch.dtype = torch.float64
 
 def states(layer: nn.Module, batch: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     shape = (layer.num_layers * layer.directions, batch, layer.hidden_size)
-    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(layer.cell.states))
+    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(layer.cell.num_states))
 
 
 def results(layer: nn.Module, x: PackedSequence, hx: tuple[Tensor, ...], masks: object) -> list[Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN
-from varrnn.cells import GRUCell, LSTMCell, RNNCell, Weights, at, hard_sigmoid
+from varrnn.cells import GRUCell, LSTMCell, RNNCell, Weights, hard_sigmoid, masks_at
 
 B, I, H = 3, 4, 5
 
@@ -70,8 +70,8 @@ def test_layers_take_the_activations_of_the_keras_fork():
 
 def test_time_axis_of_one_is_every_step():
     masks = VariationalLSTM(I, H, dropout=DropoutRates(p_W=0.5, per_step=True)).sample_masks(B, 4)[0]
-    assert torch.equal(at(masks, 2).z_x, masks.z_x[2])
-    assert torch.equal(at(masks, 2).z_h, masks.z_h[0])
+    assert torch.equal(masks_at(masks, 2).z_x, masks.z_x[2])
+    assert torch.equal(masks_at(masks, 2).z_h, masks.z_h[0])
 
 
 def test_a_packed_sequence_that_has_ended_does_not_grow_on():

@@ -10,7 +10,7 @@ import torch
 
 import varrnn
 from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
-from varrnn.dropout import bernoulli, cast, is_ones, ones
+from varrnn.dropout import cast_mask, identity_mask, is_identity, sample_mask
 
 T, B, I, H = 6, 40, 30, 50
 
@@ -57,7 +57,7 @@ def test_tied_mask_is_shared_over_steps_and_gates():
     z = masks_of(DropoutRates.variational(p_W=0.5, p_U=0.25))
     assert z.z_x.shape == (1, 1, B, I)
     assert z.z_h.shape == (1, 1, B, H)
-    assert is_ones(z.z_c)
+    assert is_identity(z.z_c)
 
 
 def test_untied_masks_differ_between_gates():
@@ -72,7 +72,7 @@ def test_untied_masks_differ_between_gates():
 def test_naive_masks_are_fresh_at_every_step_and_leave_h_alone():
     z = masks_of(DropoutRates.naive(0.5).for_layers())
     assert z.z_x.shape == (T, 1, B, I)
-    assert is_ones(z.z_h)
+    assert is_identity(z.z_h)
     assert 0.4 < (z.z_x[0] == z.z_x[1]).float().mean() < 0.6
     with pytest.raises(ValueError, match="steps="):
         VariationalLSTM(I, H, dropout=DropoutRates(p_W=0.5, per_step=True)).sample_masks(B)
@@ -87,7 +87,7 @@ def test_masks_differ_between_sequences_and_between_layers():
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
 def test_mean_is_one_and_p_is_the_rate_of_dropping(p):
-    z = bernoulli((400, 400), p, None)
+    z = sample_mask((400, 400), p, None)
     assert abs(z.mean().item() - 1) < 5 * (p / (1 - p)) ** 0.5 / 400
     assert abs((z == 0).float().mean().item() - p) < 5 * (p * (1 - p)) ** 0.5 / 400
     torch.testing.assert_close(z.max(), torch.tensor(1 / (1 - p)))
@@ -144,7 +144,7 @@ def test_ones_that_were_edited_behind_torchs_back_are_a_mask():
     """``.numpy()`` and ``.data`` do not advance the version counter by which ones are recognised."""
     layer, x = VariationalLSTM(I, H).eval(), torch.randn(T, 2, I)
     for edit in (lambda z: z.numpy().fill(0.0), lambda z: z.data.zero_()):
-        masks = layer.ones_masks()
+        masks = layer.mean_masks()
         edit(masks[0].z_x)
         torch.testing.assert_close(layer(x, masks=masks)[0], layer(torch.zeros_like(x))[0])
 
@@ -163,21 +163,21 @@ def test_masks_have_the_dtype_and_device_of_the_parameters():
     for dtype in (torch.float64, torch.bfloat16):
         layer = VariationalLSTM(I, H, dropout=DropoutRates.moon(0.5).for_layers()).to(dtype)
         assert all(z.dtype == dtype for z in layer.sample_masks(B)[0])
-        assert all(z.dtype == dtype for z in layer.ones_masks()[0])
+        assert all(z.dtype == dtype for z in layer.mean_masks()[0])
     layer = VariationalLSTM(I, H, dropout=0.5, device="meta")
     assert all(z.device.type == "meta" for z in layer.sample_masks(B)[0])
 
 
 def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
-    one = ones()
-    assert is_ones(one)
+    one = identity_mask()
+    assert is_identity(one)
     one.mul_(2)
-    assert not is_ones(one)
-    assert not is_ones(torch.ones(1, 1, 1, 1))
+    assert not is_identity(one)
+    assert not is_identity(torch.ones(1, 1, 1, 1))
     layer = VariationalLSTM(I, H).eval()
     x = torch.randn(T, 2, I)
     plain = layer(x)[0]
-    masks = layer.ones_masks()
+    masks = layer.mean_masks()
     masks[0].z_x.mul_(3.0)
     expected = layer(x, masks=masks[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0)))[0]
     changed = layer(x, masks=masks)[0]
@@ -189,12 +189,14 @@ def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
 def test_every_place_has_a_mask_of_ones_of_its_own(layer):
     """Writing into one leaves the others alone."""
     layer = layer(I, H, 2, bidirectional=True)
-    for masks in (layer.ones_masks(), layer.sample_masks(B)):
+    for masks in (layer.mean_masks(), layer.sample_masks(B)):
         masks[1].z_h.mul_(3.0)
-        changed = [(place, name) for place, m in enumerate(masks) for name, z in m._asdict().items() if not is_ones(z)]
+        changed = [
+            (place, name) for place, m in enumerate(masks) for name, z in m._asdict().items() if not is_identity(z)
+        ]
         assert changed == [(1, "z_h")]
     with torch.inference_mode():
-        assert is_ones(ones())
+        assert is_identity(identity_mask())
 
 
 @pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU, VariationalRNN])
@@ -202,7 +204,7 @@ def test_rates_may_be_set_and_are_checked_as_in_the_constructor(layer):
     made = layer(I, H)
     made.dropout = 0.3
     assert made.dropout == DropoutRates.variational(p_W=0.3, p_U=0.3)
-    assert not is_ones(made.sample_masks(B)[0].z_h)
+    assert not is_identity(made.sample_masks(B)[0].z_h)
     with pytest.raises(ValueError, match=r"dropout=1\.5"):
         made.dropout = 1.5
     with pytest.raises(TypeError, match="dropout='no'"):
@@ -222,11 +224,11 @@ def test_memory_dropout_needs_an_lstm(layer):
     made, x = layer(I, H), torch.randn(T, B, I)
     with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
         made.dropout = DropoutRates(p_c=0.5)
-    ones_masks = made.ones_masks()[0]
+    mean_masks = made.mean_masks()[0]
     for z_c in (torch.zeros(1, 1, 1, 1), torch.full((1, 2, B, H), 2.0)):
         with pytest.raises(ValueError, match="z_c must be ones"):
-            made(x, masks=ones_masks._replace(z_c=z_c))
-    made(x, masks=ones_masks._replace(z_c=torch.ones(1, 1, B, 1)))
+            made(x, masks=mean_masks._replace(z_c=z_c))
+    made(x, masks=mean_masks._replace(z_c=torch.ones(1, 1, B, 1)))
 
 
 def test_the_layer_says_what_it_does_not_apply():
@@ -242,13 +244,13 @@ def test_mc_dropout_restores_modules_and_touches_only_ours():
     other = torch.nn.Dropout(0.5)
     model = torch.nn.ModuleList([VariationalLSTM(I, H, dropout=0.5), WordEmbedding(5, I, p_E=0.5), other]).eval()
     with pytest.raises(RuntimeError, match="inside"), varrnn.mc_dropout(model):
-        assert model[0].masks_on and model[1].masks_on
+        assert model[0].dropout_active and model[1].dropout_active
         assert not model.training and not model[0].training and not other.training
         with varrnn.mc_dropout(model[0]):
             pass
-        assert model[0].masks_on
+        assert model[0].dropout_active
         raise RuntimeError("inside")
-    assert not model[0].masks_on and not model[1].masks_on
+    assert not model[0].dropout_active and not model[1].dropout_active
     with pytest.raises(ValueError, match=r"mc_dropout: Dropout .*varrnn"), varrnn.mc_dropout(other):
         pass
 
@@ -264,9 +266,9 @@ def test_mc_dropout_ends_in_any_order():
     first, second = samples(), samples()
     assert not torch.equal(next(first), next(second))
     first.close()
-    assert not torch.equal(next(second), next(second)) and layer.masks_on
+    assert not torch.equal(next(second), next(second)) and layer.dropout_active
     second.close()
-    assert not layer.masks_on and torch.equal(layer(x)[0], layer(x)[0])
+    assert not layer.dropout_active and torch.equal(layer(x)[0], layer(x)[0])
 
 
 class TestMoon:
@@ -325,9 +327,9 @@ class TestMoon:
 
 
 def test_no_dropout_stays_no_multiplication_under_autocast():
-    z = cast(ones(), torch.bfloat16)
-    assert z.dtype == torch.bfloat16 and is_ones(z)
-    assert not is_ones(cast(torch.ones(1, 1, 1, 1), torch.bfloat16))
-    mask = ones().requires_grad_()
-    cast(mask, torch.bfloat16).sum().backward()
+    z = cast_mask(identity_mask(), torch.bfloat16)
+    assert z.dtype == torch.bfloat16 and is_identity(z)
+    assert not is_identity(cast_mask(torch.ones(1, 1, 1, 1), torch.bfloat16))
+    mask = identity_mask().requires_grad_()
+    cast_mask(mask, torch.bfloat16).sum().backward()
     assert mask.grad is not None

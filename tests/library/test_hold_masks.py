@@ -290,7 +290,7 @@ class TestSequenceDropout:
                 self.drop = SequenceDropout(0.5)
 
             def forward(self, x: Tensor) -> Tensor:
-                return self.drop(x, self.drop.sample_mask((1, H)) if self.drop.masks_on else None)
+                return self.drop(x, self.drop.sample_mask((1, H)) if self.drop.dropout_active else None)
 
         with pytest.raises(ValueError, match="SequenceDropout was given a mask of one row"):
             list(mc_predict(Given(), torch.randn(T, B, H), samples=5, chunk=2))

@@ -12,7 +12,7 @@ from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS
 
 T, B, I, H = 7, 4, 5, 6
-MASKS = VariationalLSTM(I, H).ones_masks()[0]
+MASKS = VariationalLSTM(I, H).mean_masks()[0]
 LAYERS = {VariationalLSTM: nn.LSTM, VariationalGRU: nn.GRU, VariationalRNN: nn.RNN}
 PATHS = [(layer, backend) for layer in LAYERS for backend in ("auto", "reference")]
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -48,7 +48,7 @@ def compare(left, right, x, hx, dtype) -> None:
 
 
 def state(layer, *shape, dtype) -> object:
-    tensors = [torch.randn(*shape, dtype=dtype, requires_grad=True) for _ in range(layer.cell.states)]
+    tensors = [torch.randn(*shape, dtype=dtype, requires_grad=True) for _ in range(layer.cell.num_states)]
     return tuple(tensors) if len(tensors) > 1 else tensors[0]
 
 
@@ -162,7 +162,7 @@ def test_life_of_a_mask(ours, backend):
     layer.eval()
     assert torch.equal(layer(x)[0], layer(x)[0])
     torch.testing.assert_close(layer(x)[0], reference(x)[0])  # the dropout approximation
-    torch.testing.assert_close(layer(x, masks=layer.ones_masks())[0], layer(x)[0])
+    torch.testing.assert_close(layer(x, masks=layer.mean_masks())[0], layer(x)[0])
     assert not torch.allclose(layer(x, masks=masks)[0], layer(x)[0])  # masks that are given are used in eval too
     with mc_dropout(layer):
         assert not torch.equal(layer(x)[0], layer(x)[0])
@@ -198,7 +198,9 @@ def test_a_dropped_unit_gets_exactly_zero_gradient_through_its_connection(ours, 
     layer = ours(I, H, dropout=DropoutRates(p_W=0.5, p_U=0.5, per_gate=True), backend=backend)
     masks = layer.sample_masks(1)
     x = torch.randn(T, 1, I, requires_grad=True)
-    layer(x, torch.randn(1, 1, H) if layer.cell.states == 1 else (torch.randn(1, 1, H),) * 2, masks)[0].sum().backward()
+    layer(x, torch.randn(1, 1, H) if layer.cell.num_states == 1 else (torch.randn(1, 1, H),) * 2, masks)[
+        0
+    ].sum().backward()
     for weight, z in ((layer.weight_ih_l0, masks[0].z_x), (layer.weight_hh_l0, masks[0].z_h)):
         unused = (z[0, :, 0] == 0).unsqueeze(1).expand(gates, H, -1).flatten(0, 1)
         assert unused.any()
@@ -212,7 +214,7 @@ def test_a_dropped_unit_gets_exactly_zero_gradient_through_its_connection(ours, 
 def test_masks_reach_the_backward_pass(backend):
     """The gradient of x is scaled by the mask, as autograd has it: not the gradient of the unmasked network."""
     layer = VariationalLSTM(I, H, backend=backend, dtype=torch.float64)
-    masks = layer.ones_masks()[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0, dtype=torch.float64))
+    masks = layer.mean_masks()[0]._replace(z_x=torch.full((1, 1, 1, 1), 3.0, dtype=torch.float64))
     x = torch.randn(T, B, I, dtype=torch.float64, requires_grad=True)
     (through_mask,) = torch.autograd.grad(layer(x, masks=masks)[0].sum(), x)
     scaled = (3 * x).detach().requires_grad_()
@@ -223,7 +225,7 @@ def test_masks_reach_the_backward_pass(backend):
 def test_a_mask_may_have_a_gradient_of_its_own():
     layer = VariationalLSTM(I, H)
     z_h = torch.ones(1, 1, B, H, requires_grad=True)
-    layer(torch.randn(T, B, I), masks=layer.ones_masks()[0]._replace(z_h=z_h))[0].sum().backward()
+    layer(torch.randn(T, B, I), masks=layer.mean_masks()[0]._replace(z_h=z_h))[0].sum().backward()
     assert z_h.grad.abs().sum() > 0
 
 

@@ -281,7 +281,7 @@ def test_a_model_trains():
 
 def to_cuda(z):
     """A mask on the GPU; a mask of ones stays marked, so that the unmasked branch is compared too."""
-    return rules.ones(device="cuda", dtype=z.dtype) if rules.is_ones(z) else z.cuda()
+    return rules.identity_mask(device="cuda", dtype=z.dtype) if rules.is_identity(z) else z.cuda()
 
 
 @pytest.mark.cuda

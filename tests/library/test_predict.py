@@ -199,7 +199,7 @@ def test_threads_draw_the_same_samples_and_leave_everything_as_it_was(words):
     with ThreadPoolExecutor(4) as threads:
         for found in threads.map(lambda _: torch.stack(list(mc_predict(model, words, samples=20))), range(8)):
             assert torch.equal(found, wanted)
-    assert torch.equal(torch.get_rng_state(), before) and not model.rnn.masks_on
+    assert torch.equal(torch.get_rng_state(), before) and not model.rnn.dropout_active
 
 
 def test_an_output_that_is_no_tensor(words):

@@ -39,7 +39,7 @@ class Handed(nn.Module):
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         batch = words.shape[0 if self.words.batch_first else 1] if self.rows == 0 else self.rows
-        if not self.rnn.masks_on or self.which == "none":
+        if not self.rnn.dropout_active or self.which == "none":
             return self.rnn(self.words(words))[0]
         if self.which == "masks":
             return self.rnn(self.words(words), None, self.rnn.sample_masks(batch))[0]
@@ -63,7 +63,7 @@ def test_a_mask_that_all_samples_of_a_pass_would_share_is_refused(which, batch_f
 def test_ones_are_nobodys_mask():
     class Ones(Handed):
         def forward(self, words: torch.Tensor) -> torch.Tensor:
-            return self.rnn(self.words(words), masks=self.rnn.ones_masks())[0]
+            return self.rnn(self.words(words), masks=self.rnn.mean_masks())[0]
 
     model = Ones(0, "none")
     for rnn in (model.rnn, VariationalLSTM(6, 8, dropout=DropoutRates(p_c=0.5), cell_scaling="step")):

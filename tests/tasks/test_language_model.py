@@ -134,7 +134,11 @@ def masks_of_the_cpu(sample, model, drawn, device, words, generator=None):
     """What the CPU draws at the first call, kept for the call on a GPU; masks of ones stay marked as such."""
 
     def moved(z):
-        return rules.ones(device=device, dtype=z.dtype) if rules.is_ones(z) else z.to(device, non_blocking=True)
+        return (
+            rules.identity_mask(device=device, dtype=z.dtype)
+            if rules.is_identity(z)
+            else z.to(device, non_blocking=True)
+        )
 
     if "masks" not in drawn:
         drawn["masks"] = sample(model, words, generator)

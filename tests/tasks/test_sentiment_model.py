@@ -101,14 +101,14 @@ def test_each_mc_pass_has_a_word_mask_of_its_own_in_the_authors_code():
 
 def test_masks_of_0_and_1_with_the_factor_at_test():
     model = make(*RATES)
-    drawn, mean = model.sample_masks(some_words()), model.ones_masks()
+    drawn, mean = model.sample_masks(some_words()), model.mean_masks()
     for mask in (drawn.words, drawn.layers[0].z_x, drawn.layers[0].z_h, drawn.output):
         assert set(mask.unique().tolist()) <= {0.0, 1.0}
     found = [float(m) for m in (mean.words, mean.layers[0].z_x, mean.layers[0].z_h, mean.output)]
     assert found == pytest.approx([0.7, 0.6, 0.8, 0.9])
     inverted = make("task.scaling=inverted", *RATES)
     assert inverted.sample_masks(some_words()).layers[0].z_x.max() == pytest.approx(1 / 0.6)
-    assert all(float(mask) == 1 for mask in (inverted.ones_masks().words, inverted.ones_masks().layers[0].z_x))
+    assert all(float(mask) == 1 for mask in (inverted.mean_masks().words, inverted.mean_masks().layers[0].z_x))
 
 
 @pytest.mark.parametrize(("protocol", "gates"), [("paper", 1), ("authors_code", 4)])

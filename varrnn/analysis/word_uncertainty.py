@@ -67,7 +67,7 @@ def _windows(
         words = text[start : start + steps + 1]
         if masks is None or model.dropout.per_step:
             drawn = (range(samples), seed, word_dropout, start, len(words) - 1)
-            masks = sample_mask_batch(model, *drawn) if samples else model.ones_masks()
+            masks = sample_mask_batch(model, *drawn) if samples else model.mean_masks()
         features, state = model.features(words[:-1].unsqueeze(1).expand(-1, rows), state, masks)
         yield _measure(model.output(features).softmax(-1), words[1:])
 

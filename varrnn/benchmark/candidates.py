@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from varrnn.config import compose
-from varrnn.dropout import DropoutRates, bernoulli, ones
+from varrnn.dropout import DropoutRates, identity_mask, sample_mask
 from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, input_projection, linear
 from varrnn.tasks import sentiment_model
 from varrnn.tasks.model import ModelMasks, SequenceModel
@@ -83,7 +83,7 @@ class LoopModel(TorchModel):
 
     def one_layer(self, x: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor) -> Tensor:
         masks = (1 if self.tied else 4, x.shape[1], x.shape[2])
-        z_x, z_h = (bernoulli(masks, p, None, device=x.device) for p in (self.shape.p_W, self.shape.p_U))
+        z_x, z_h = (sample_mask(masks, p, None, device=x.device) for p in (self.shape.p_W, self.shape.p_U))
         inputs = self.product(x, z_x, w_ih, bias)  # of all steps at once
         h = c = x.new_zeros(x.shape[1:])
         out = []
@@ -104,7 +104,7 @@ class Products:
         self.x = torch.randn(rows, size, device=device)
         self.d = torch.randn(rows, 4 * size, device=device)
         self.w_ih, self.w_hh = (torch.randn(4 * size, size, device=device) for _ in range(2))
-        one = ones(device=device)
+        one = identity_mask(device=device)
         self.forth = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch))
         self.back = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch), backwards=True)
         self.buffer = torch.empty_like(self.d)

@@ -38,7 +38,7 @@ from varrnn.kernels import (
 from varrnn.kernels.matmul import has_onednn, prefer_onednn
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import exporting, followed, uncompiled
+from varrnn.torch_modes import disable_dynamo, is_exporting, is_traced_or_transformed
 
 # Where the C code is not the fastest on a CPU (measured, see ``_builtin_is_faster``).
 FEW_STEPS, FEW_STEPS_MIN_UNITS, BUILTIN_MIN_ROWS = 2, 256, 64
@@ -88,7 +88,7 @@ def _unsupported(
     """Why a backend cannot do this, or None."""
     if name == "reference":
         return None
-    if followed():
+    if is_traced_or_transformed():
         return "a trace, a dispatch mode, a transform of torch.func or forward-mode differentiation is active"
     if any(z.requires_grad for z in masks):
         return "a mask needs a gradient"
@@ -161,7 +161,7 @@ def run_sequence(
 
     With ``batch_sizes``, those of packed sequences, x is (N, I) and every h_t (N, H).
     """
-    if exporting():
+    if is_exporting():
         _record("reference")
         return _run_reference(cell, x, StepRows(x, batch_sizes), state, w, masks)
     return _run_chosen(cell, x, state, w, masks, batch_sizes, requested)
@@ -174,7 +174,7 @@ def _run_reference(
     return history[0], tuple(rows.last(one) for one in history)
 
 
-@uncompiled
+@disable_dynamo
 def _run_chosen(
     cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, batch_sizes: Tensor | None, requested: str
 ) -> tuple[Tensor, State]:

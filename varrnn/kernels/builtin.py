@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
-from varrnn.dropout import Masks, is_ones
+from varrnn.dropout import Masks, is_identity
 from varrnn.kernels.step_rows import StepRows
 
 NAMES: dict[Cell, str] = {
@@ -43,7 +43,7 @@ def is_one_step(x: Tensor, rows: StepRows) -> bool:
 
 def must_fold(cell: Cell, masks: Masks) -> bool:
     """Whether one step has to fold a mask into a weight, which costs more than the step itself."""
-    leaks = isinstance(cell, GRUCell) and not is_ones(masks.z_h)  # h is used outside of its product
+    leaks = isinstance(cell, GRUCell) and not is_identity(masks.z_h)  # h is used outside of its product
     return leaks or masks.z_x.shape[1] > 1 or masks.z_h.shape[1] > 1
 
 
@@ -59,9 +59,9 @@ def unsupported(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | No
     if cell not in NAMES:
         return "torch's own layers have the usual activations, and their GRU resets after the product"
     outside = is_one_step(x, rows) and masks.z_h.shape[1] == 1 and not isinstance(cell, GRUCell)
-    if not (outside or is_ones(masks.z_h) or folds(masks.z_h)):
+    if not (outside or is_identity(masks.z_h) or folds(masks.z_h)):
         return "torch's own layers cannot mask h, unless one mask serves all steps and the whole batch (per_batch)"
-    if not is_ones(masks.z_c):
+    if not is_identity(masks.z_c):
         return "torch's own LSTM cannot mask its memory"
     if not (masks.z_x.shape[1] == 1 or folds(masks.z_x)):
         return "torch's own layers take one input for all gates; masks of x per gate need per_batch"
@@ -70,7 +70,7 @@ def unsupported(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | No
 
 def fold(weight: Tensor, z: Tensor, gates: int) -> Tensor:
     """The columns of a weight (G*H, I) times a mask (1, gate, 1, unit): its product with x is that of x o z with W."""
-    if is_ones(z):
+    if is_identity(z):
         return weight
     return (weight.unflatten(0, (gates, -1)) * z[0]).flatten(0, 1)
 
@@ -80,16 +80,16 @@ def run(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: 
     if is_one_step(x, rows):
         return run_cell(cell, x, rows, state, w, masks)
     if folds(masks.z_x):
-        w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.gates))
+        w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.num_gates))
     elif rows.packed:
         x = x * rows.mask(masks.z_x, 0, rows.steps)[0, 0]
     else:
         x = x * masks.z_x[:, 0]
-    w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.gates))
+    w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.num_gates))
     hx = tuple(s.unsqueeze(0).contiguous() for s in state)
     train = torch.is_grad_enabled()  # cuDNN has no backward pass otherwise
     weights = one_buffer(w) if x.is_cuda else [t for t in w if t is not None]
-    arguments = (hx if cell.states > 1 else hx[0], weights, w.b_ih is not None, 1, 0.0, train, False)
+    arguments = (hx if cell.num_states > 1 else hx[0], weights, w.b_ih is not None, 1, 0.0, train, False)
     if rows.packed:
         h, *final = FUNCTIONS[cell](x, rows.batch_sizes, *arguments)
     else:
@@ -101,12 +101,12 @@ def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, ma
     """One step; a mask is applied to what it masks where it has no gate axis, and else folded into the weight."""
     x_t, (h, *memory) = x if rows.packed else x[0], state
     if masks.z_x.shape[1] > 1:
-        w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.gates))
-    elif not is_ones(masks.z_x):
+        w = w._replace(w_ih=fold(w.w_ih, masks.z_x, cell.num_gates))
+    elif not is_identity(masks.z_x):
         x_t = x_t * masks.z_x[0, 0]
     if masks.z_h.shape[1] > 1 or isinstance(cell, GRUCell):
-        w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.gates))
-    elif not is_ones(masks.z_h):
+        w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.num_gates))
+    elif not is_identity(masks.z_h):
         h = h * masks.z_h[0, 0]
     found = CELL_FUNCTIONS[cell](x_t, (h, *memory) if memory else h, *w)
     final = found if isinstance(found, tuple) else (found,)

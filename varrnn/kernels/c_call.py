@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import Cell, RNNCell, Weights
-from varrnn.dropout import Masks, is_ones
+from varrnn.dropout import Masks, is_identity
 from varrnn.kernels import c_library
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.step_rows import StepRows
@@ -94,7 +94,7 @@ class Call:
 
     def set_mask(self, name: str, z: Tensor, units: int) -> None:
         """A mask with its last two axes in full; time and gate axes of size 1 stay so."""
-        self.keepalive[name] = whole = None if is_ones(z) else z.expand(-1, -1, self.batch, units).contiguous()
+        self.keepalive[name] = whole = None if is_identity(z) else z.expand(-1, -1, self.batch, units).contiguous()
         if whole is None:
             setattr(self.arguments, name, Mask(None, 0, 1))
         else:

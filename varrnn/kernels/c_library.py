@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from varrnn.torch_modes import followed
+from varrnn.torch_modes import is_traced_or_transformed
 
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = (
@@ -48,7 +48,7 @@ def unsupported(*tensors: Tensor | None) -> str | None:
             return f"the C code takes plain tensors, not {type(t).__name__}"
         if t.dtype != torch.float32 or t.device.type != "cpu":
             return f"the C code takes float32 on a CPU, not {t.dtype} on {t.device}"
-    if followed():
+    if is_traced_or_transformed():
         return "a trace, a dispatch mode or a transform of torch.func is active"
     if _disabled:
         return "the C code is disabled"

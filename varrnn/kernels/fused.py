@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell
-from varrnn.dropout import Masks, is_ones, is_read_mask
+from varrnn.dropout import Masks, is_identity, is_read_mask
 from varrnn.kernels.matmul import gate_view, input_projection, masked_input
 
 _aten = torch.ops.aten
@@ -38,7 +38,7 @@ def unsupported(cell: Cell, x: Tensor, masks: Masks) -> str | None:
     names = LSTM if isinstance(cell, LSTMCell) else GRU
     if operations(names) is None:
         return f"torch {torch.__version__} has no {' and '.join(names)}"
-    if not (is_ones(masks.z_c) or is_read_mask(masks.z_c)):
+    if not (is_identity(masks.z_c) or is_read_mask(masks.z_c)):
         return "torch's fused LSTM cell allows a mask on c_t only where the same units of h_t are dropped"
     return None if x.numel() else "the batch is empty"
 
@@ -53,7 +53,7 @@ class FusedRecurrence:
     """(h o z_h) U of one step after another in few launches, and its way back."""
 
     def __init__(self, w_hh: Tensor, z_h: Tensor, gates: int) -> None:
-        self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_ones(z_h)
+        self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_identity(z_h)
         self.masks = [z[0] if self.tied else z for z in z_h.unbind(0)]
         self.weight = w_hh if self.tied else w_hh.view(gates, -1, w_hh.shape[1])
         self.transposed = self.weight.transpose(-2, -1)

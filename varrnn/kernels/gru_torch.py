@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import GRUCell, Weights
-from varrnn.dropout import Masks, is_ones
+from varrnn.dropout import Masks, is_identity
 from varrnn.kernels.gru import Saved
 from varrnn.kernels.matmul import (
     GateGradient,
@@ -234,7 +234,7 @@ def run_step(cell: GRUCell, x: Tensor, h: Tensor, w: Weights, masks: Masks) -> T
 def step_product(x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(x o z) W + b of one step for all gates, (B, 3H)."""
     if z.shape[1] == 1:
-        return torch.nn.functional.linear(x if is_ones(z) else x * z[0, 0], weight, bias)
+        return torch.nn.functional.linear(x if is_identity(z) else x * z[0, 0], weight, bias)
     parts = (x * z[0]) @ weight.unflatten(0, (3, -1)).transpose(1, 2)
     out = parts.transpose(0, 1).flatten(1)
     return out if bias is None else out + bias

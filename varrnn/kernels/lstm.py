@@ -14,7 +14,7 @@ from torch import Tensor
 from varrnn.cells import LSTMCell, State, Weights, reference_gradients
 from varrnn.dropout import Masks
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import needs_reference, without_autocast
+from varrnn.torch_modes import autocast_disabled, needs_reference
 
 
 @dataclass
@@ -88,6 +88,6 @@ class LSTMFunction(torch.autograd.Function):
             return (*found, None, None, None, None, None, None)
         w, masks = Weights(w_ih, w_hh, b_ih, b_hh), Masks(z_x, z_h, z_c)
         saved = Saved(ctx.cell, x, ctx.rows, h0, c0, w, masks, h, c, gates)
-        with without_autocast(x.device.type):  # autocast may be on here and not have been on in the forward pass
+        with autocast_disabled(x.device.type):  # autocast may be on here and not have been on in the forward pass
             gradients = ctx.backend.run_backward(saved, dh, dc, ctx.needs_input_grad)
         return (*gradients, None, None, None, None, None, None)

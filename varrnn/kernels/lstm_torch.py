@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from varrnn.cells import LSTMCell, Weights
-from varrnn.dropout import Masks, is_ones
+from varrnn.dropout import Masks, is_identity
 from varrnn.kernels.lstm import Saved
 from varrnn.kernels.matmul import (
     GateGradient,
@@ -79,7 +79,7 @@ class CellMask:
     """Moon's mask on c_t and the factor on h_t where it is read; no operation at all when they are ones."""
 
     def __init__(self, z_c: Tensor) -> None:
-        self.plain = is_ones(z_c)
+        self.plain = is_identity(z_c)
         self.steps = list(z_c.unbind(0))
 
     def mask_at(self, t: int) -> Tensor:
@@ -116,7 +116,7 @@ def run_backward(
         z_x, z_h, z_c = (rows.mask(z, start, stop) for z in s.masks)
         h_prev, c_prev = (rows.previous(*pair, start, stop) for pair in ((h, s.h0), (c, s.c0)))
         da = buffer[: part.stop - part.start]
-        z_r = None if is_ones(s.masks.z_c) else z_c[:, -1]
+        z_r = None if is_identity(s.masks.z_c) else z_c[:, -1]
         dh_dc = local_gradients(s.cell, gates[part], c[part], c_prev, z_r, da, rows.view(h, start, stop).shape)
         grad_output = tuple(None if d is None else d[part].split(rows.sizes[start:stop]) for d in grads)
         chunk = (da, dh_dc, gates[part])

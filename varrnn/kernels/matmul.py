@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from varrnn.dropout import is_ones
+from varrnn.dropout import is_identity
 from varrnn.kernels.step_rows import StepRows
 
 # Steps are handled in chunks of about this many rows: large enough for a good matrix product, small enough to stay in
@@ -60,7 +60,7 @@ def mask_steps(z: Tensor, start: int, stop: int) -> Tensor:
 def masked_input(x: Tensor, z: Tensor) -> Tensor:
     """x o z for x (k, B, I): rows (k*B, I) when tied, (G, k*B, I) when the mask has a gate axis."""
     steps, batch, size = x.shape
-    if is_ones(z):
+    if is_identity(z):
         return x.reshape(steps * batch, size)
     if z.shape[1] == 1:
         return (x * z[:, 0]).view(steps * batch, size)
@@ -119,7 +119,7 @@ class GateGradient:
         """Write the gradient of x into ``out`` (k, B, I): back through the product, then through the mask."""
         if z.shape[1] == 1:
             back = linear(self.rows, weight.t()).view_as(out)
-            out.copy_(back) if is_ones(z) else torch.mul(back, z[:, 0], out=out)
+            out.copy_(back) if is_identity(z) else torch.mul(back, z[:, 0], out=out)
             return
         w = weight.view(self.gates, -1, weight.shape[1])
         if prefer_onednn(weight):
@@ -171,7 +171,7 @@ class Recurrence:
 
     def __init__(self, w_hh: Tensor, z_h: Tensor, gates: int, shape: Sequence[int], backwards: bool = False) -> None:
         steps, rows = shape[:2]
-        self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_ones(z_h)
+        self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_identity(z_h)
         self.masks = [z[0] if self.tied else z for z in z_h.unbind(0)]
         self.weight = w_hh if self.tied else w_hh.view(gates, -1, w_hh.shape[1])
         self.transposed = self.weight.transpose(-2, -1)

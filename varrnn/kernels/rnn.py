@@ -13,7 +13,7 @@ from torch import Tensor
 from varrnn.cells import RNNCell, State, Weights, reference_gradients
 from varrnn.dropout import Masks
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import needs_reference, without_autocast
+from varrnn.torch_modes import autocast_disabled, needs_reference
 
 
 @dataclass
@@ -67,6 +67,6 @@ class RNNFunction(torch.autograd.Function):
             found = reference_gradients(ctx.cell, (x, h0, *w), masks, (dh,), ctx.needs_input_grad, ctx.rows)
             return (*found, None, None, None, None, None, None)
         saved = Saved(ctx.cell, x, ctx.rows, h0, w, masks, h)
-        with without_autocast(x.device.type):  # autocast may be on here and not have been on in the forward pass
+        with autocast_disabled(x.device.type):  # autocast may be on here and not have been on in the forward pass
             gradients = ctx.backend.run_backward(saved, dh, ctx.needs_input_grad)
         return (*gradients, None, None, None, None, None, None)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from varrnn.kernels import c_library
 from varrnn.kernels.c_call import int_fields, ptr_fields
-from varrnn.torch_modes import check_gradients, uncompiled
+from varrnn.torch_modes import disable_dynamo, require_first_order
 
 
-@uncompiled
+@disable_dynamo
 def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """x (n, H), weight (V, H), bias (V), targets (n) -> log p (n)."""
     check(x, weight, bias, targets)
@@ -67,7 +67,7 @@ class TargetLogProbabilities(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, d_out):  # type: ignore[no-untyped-def]
-        check_gradients("cross_entropy", d_out)
+        require_first_order("cross_entropy", d_out)
         x, weight, targets, logits, logsumexp = ctx.saved_tensors
         lib, (rows, size) = c_library.get_library(), x.shape
         assert lib is not None

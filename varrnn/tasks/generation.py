@@ -69,7 +69,7 @@ def generate(model: SequenceModel, prompt: list[int], options: Options, before: 
 
 def _masks(model: SequenceModel, options: Options) -> ModelMasks:
     if not options.mc:
-        return model.ones_masks()
+        return model.mean_masks()
     if model.dropout.per_step:
         raise UserError(
             "mc: this model draws new masks at every step (naive dropout), so a text would not come from one function; "

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from varrnn.dropout import DropoutRates, MaskedModule, Masks, bernoulli, is_ones, like
+from varrnn.dropout import DropoutRates, MaskedModule, Masks, device_and_dtype, is_identity, sample_mask
 from varrnn.embedding import WordEmbedding
 from varrnn.kernels import softmax
 from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
@@ -57,8 +57,8 @@ class SequenceModel(MaskedModule):
 
     def features(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
         """The input of the output layer: h_t o z_y, (T, B, H), or (B, H) with ``last_only``."""
-        if masks is None and not self.masks_on:
-            masks = self.ones_masks()
+        if masks is None and not self.dropout_active:
+            masks = self.mean_masks()
         if masks is None:  # every module draws its masks, or uses those of the hold_masks block
             h, state = self.layers(self.embedding(words), state)
             z_y = self._draw_output_mask(*words.shape)
@@ -94,17 +94,17 @@ class SequenceModel(MaskedModule):
         layers = self.layers.sample_masks(batch, steps, generator)
         return ModelMasks(word_mask, layers, self._output_mask(steps or 1, batch, generator))
 
-    def ones_masks(self) -> ModelMasks:
+    def mean_masks(self) -> ModelMasks:
         """The masks of the dropout approximation: every weight matrix at its mean."""
-        return ModelMasks(self._one(), self.layers.ones_masks(), self._one())
+        return ModelMasks(self._one(), self.layers.mean_masks(), self._one())
 
     def _one(self) -> Tensor:
-        return torch.ones(1, 1, 1, **like(self.output.weight))
+        return torch.ones(1, 1, 1, **device_and_dtype(self.output.weight))
 
     def _draw_output_mask(self, steps: int, batch: int) -> Tensor:
         if self.dropout.per_step:
             return self._output_mask(1 if self.last_only else steps, batch, None)
-        key = (batch, *like(self.output.weight).values())
+        key = (batch, *device_and_dtype(self.output.weight).values())
         return self.draw_or_held(key, self._output_mask, 1, batch, None)
 
     def _output_mask(self, steps: int, batch: int, generator: torch.Generator | None) -> Tensor:
@@ -112,12 +112,12 @@ class SequenceModel(MaskedModule):
             return self._one()
         rows = 1 if self.dropout.per_batch else batch
         shape = (steps if self.dropout.per_step else 1, rows, self.output.in_features)
-        return bernoulli(shape, self.dropout.p_y, generator, **like(self.output.weight))
+        return sample_mask(shape, self.dropout.p_y, generator, **device_and_dtype(self.output.weight))
 
 
 def repeat_rows(masks: ModelMasks, rows: int) -> ModelMasks:
     """Repeat masks that a whole batch shares (``per_batch``) for each of its rows, except marked masks of ones."""
-    layers = tuple(Masks(*(z if is_ones(z) else z.expand(-1, -1, rows, -1) for z in one)) for one in masks.layers)
+    layers = tuple(Masks(*(z if is_identity(z) else z.expand(-1, -1, rows, -1) for z in one)) for one in masks.layers)
     return masks._replace(layers=layers, output=masks.output.expand(-1, rows, -1))
 
 
@@ -125,7 +125,7 @@ def concat_masks(parts: Sequence[ModelMasks]) -> ModelMasks:
     """Concatenate the masks of several samples along the batch, except the layers' masks of ones."""
 
     def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
-        return tensors[0] if is_ones(tensors[0]) else torch.cat(list(tensors), axis)
+        return tensors[0] if is_identity(tensors[0]) else torch.cat(list(tensors), axis)
 
     layers = tuple(Masks(*(join(kind, 2) for kind in zip(*masks))) for masks in zip(*(part.layers for part in parts)))
     word_axis = 0 if parts[0].words.dim() == 2 else 1

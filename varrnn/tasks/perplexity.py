@@ -170,7 +170,7 @@ class MCPerplexity:
             check_tensor("partial_curve", value, (), torch.float64)
         state, layers = values["state"], self.model.layers
         parts = state if isinstance(state, tuple) else () if state is None else (state,)
-        if len(parts) != (layers.cell.states if values["position"] else 0):
+        if len(parts) != (layers.cell.num_states if values["position"] else 0):
             raise ValueError("state")
         for part in parts:
             check_tensor("state", part, (layers.num_layers, values["pass_rows"], layers.hidden_size), None)
@@ -214,7 +214,7 @@ def log_probabilities(
 
     Without masks the dropout approximation is used, in train() and in eval().
     """
-    masks = model.ones_masks() if masks is None else masks
+    masks = model.mean_masks() if masks is None else masks
     state = None
     for start in range(0, len(columns) - 1, steps):
         words = columns[start : start + steps + 1]

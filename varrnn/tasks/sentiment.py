@@ -235,7 +235,7 @@ class SentimentTask:
 @torch.no_grad()
 def deterministic_predictions(model: SentimentModel, x: Tensor) -> Tensor:
     """The dropout approximation: one pass with every weight at its mean; (N, T) -> (N,), standardised."""
-    masks = model.ones_masks()
+    masks = model.mean_masks()
     return torch.cat([model(rows.t(), masks=masks)[0][:, 0] for rows in x.split(ROWS)])
 
 
@@ -285,7 +285,7 @@ class MCPredictions:
         draws = rng.make_generator(self.x.device, rng.MONTE_CARLO, *self.stream, self.done, self.segments)
         masks = self.model.sample_mc_masks(words, count, draws)
         if not self.word_dropout:
-            masks = masks._replace(words=self.model.ones_masks().words)
+            masks = masks._replace(words=self.model.mean_masks().words)
         drawn = self.model(words.repeat(1, count), masks=masks)[0]
         self.predictions[self.done : self.done + count, here] = drawn.view(count, -1)
         self.segments += words.shape[1]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from varrnn.config import schema
-from varrnn.dropout import DropoutRates, Masks, is_held, like
+from varrnn.dropout import DropoutRates, Masks, device_and_dtype, is_held
 from varrnn.layers import VariationalRNNBase
 from varrnn.tasks.base import build_dropout
 from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks, repeat_rows
@@ -37,7 +37,7 @@ class SentimentModel(SequenceModel):
 
     def features(self, words: Tensor, state: Any = None, masks: ModelMasks | None = None) -> tuple[Tensor, Any]:
         """The last state, with masks scaled as the model was trained, also under ``mc_dropout`` and ``hold_masks``."""
-        if masks is None and self.masks_on:
+        if masks is None and self.dropout_active:
             masks = self._held_masks(words) if is_held(self) else self.sample_masks(words)
         return super().features(words, state, masks)
 
@@ -46,7 +46,7 @@ class SentimentModel(SequenceModel):
         if self.dropout.per_step:
             return self.sample_masks(words)
         batch = words.shape[1]
-        key = (batch, *like(self.output.weight).values())
+        key = (batch, *device_and_dtype(self.output.weight).values())
         masks = self.draw_or_held(key, self.sample_document_masks, batch, True)
         if self.embedding.per_token and self.dropout.p_E:
             masks = masks._replace(words=self.sample_word_mask(words))
@@ -78,9 +78,9 @@ class SentimentModel(SequenceModel):
         types = self.embedding.sample_type_mask(samples, generator)  # (samples, V)
         return types[:, words].transpose(0, 1).reshape(len(words), -1, 1)
 
-    def ones_masks(self) -> ModelMasks:
+    def mean_masks(self) -> ModelMasks:
         """The masks of the dropout approximation: every mask at its mean."""
-        return self._scale(super().ones_masks())
+        return self._scale(super().mean_masks())
 
     def _scale(self, masks: ModelMasks) -> ModelMasks:
         """Multiply by 1 - p: inverted masks become masks of 0 and 1, and the mask of ones becomes 1 - p."""
@@ -151,7 +151,7 @@ def _initialise_layers(layers: VariationalRNNBase, gain: float, draws: torch.Gen
             parameter.copy_(torch.cat([gain * _orthogonal(size, draws) for _ in gates]))
         elif name.startswith("bias_hh"):
             parameter.requires_grad_(False)
-        elif layers.cell.gates == 4:
+        elif layers.cell.num_gates == 4:
             gates[1].fill_(1.0)  # the forget gate
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from varrnn.dropout import is_ones, is_read_mask
+from varrnn.dropout import is_identity, is_read_mask
 from varrnn.tasks.base import Step
 from varrnn.training.optim import SGD, Adam, rate_tensor
 
@@ -88,12 +88,12 @@ def map_leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
 
 def signature(tree: Any) -> list[tuple[Any, ...]]:
     """What a capture depends on beside values: shapes, types, and which masks are known to be ones or Moon's."""
-    return [(t.shape, t.dtype, bool(is_ones(t)), is_read_mask(t)) for t in leaves(tree)]
+    return [(t.shape, t.dtype, bool(is_identity(t)), is_read_mask(t)) for t in leaves(tree)]
 
 
 def static_copy(tensor: Tensor) -> Tensor:
     """A buffer for tensors like this one, with its mark; a mask of ones never changes and is its own buffer."""
-    if is_ones(tensor):
+    if is_identity(tensor):
         return tensor
     made = tensor.clone()
     if is_read_mask(tensor):
@@ -125,7 +125,7 @@ class GraphedStep:
         if signature(batch) != self.signature or not self._fits(state):
             return self.step(batch, state, lr)
         for buffer, value in zip(leaves(self.batch), leaves(batch)):
-            if not is_ones(value):
+            if not is_identity(value):
                 buffer.copy_(value)
         for buffer, value in zip(leaves(self.state), leaves(state)):
             buffer.copy_(value)

@@ -190,10 +190,10 @@ def one_gate(model: nn.Module, weight_decay: float) -> list[Penalty]:
     """
     found = []
     for layers in (module for module in model.modules() if isinstance(module, VariationalRNNBase)):
-        rows = slice((layers.cell.gates - 1) * layers.hidden_size, None)
+        rows = slice((layers.cell.num_gates - 1) * layers.hidden_size, None)
         for parameter in layers.parameters():
             if parameter.requires_grad:
-                found.append(Penalty(parameter, rows, layers.cell.gates * weight_decay))
+                found.append(Penalty(parameter, rows, layers.cell.num_gates * weight_decay))
     return found
 
 
