@@ -139,7 +139,7 @@ TRAINED = [
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
 def test_a_training_step_has_no_tensor_elsewhere_and_never_waits(variant, cell, gpu, monkeypatch):
     """Masks are on, two windows, the state is carried; with a GPU's branches and without them."""
-    monkeypatch.setattr("varrnn.kernels.followed", lambda: False)
+    monkeypatch.setattr("varrnn.kernels.is_traced_or_transformed", lambda: False)
     if gpu and not (cell == "gru" and variant in ("none", "naive")) and cell != "rnn":  # those are torch's own kernels
         pretend_cuda(monkeypatch)
     task, made = small(f"model={variant}", f"cell={cell}", "model.p_E=0.1" if variant != "none" else "model.p_E=0")

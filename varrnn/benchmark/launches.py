@@ -107,7 +107,7 @@ def count_launches() -> Iterator[Counter[str]]:
             (torch.Tensor, "is_cuda", property(lambda tensor: tensor.device.type == "meta")),
             (fused, "DEVICES", ("meta",)),
             (fused, "operations", cells.__getitem__),
-            (kernels, "followed", lambda: False),
+            (kernels, "is_traced_or_transformed", lambda: False),
             (builtin, "FUNCTIONS", {cell: whole for cell in builtin.FUNCTIONS}),
             (torch._VF, "lstm", whole),  # type: ignore[attr-defined]
             (optim, "FUSED_DEVICES", ("meta",)),
