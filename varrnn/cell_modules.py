@@ -73,7 +73,7 @@ class VariationalCellBase(VariationalRNNBase):
         """Check the state and add the axis of layers that the states of whole layers have."""
         if hx is None:
             return None
-        given = tuple(hx) if self.cell.num_states > 1 and isinstance(hx, tuple | list) else (hx,)
+        given = tuple(hx) if self.cell.num_states > 1 and isinstance(hx, (tuple, list)) else (hx,)
         if len(given) != self.cell.num_states or not all(isinstance(h, Tensor) for h in given):
             wanted = "(h, c), two tensors" if self.cell.num_states > 1 else "h, a tensor"
             raise TypeError(f"{type(self).__name__}: hx is a {type(hx).__name__}; give {wanted}")

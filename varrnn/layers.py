@@ -247,7 +247,7 @@ class VariationalRNNBase(MaskedModule):
                 return self._draw_masks(sequences.batch_size, sequences.length)
             return (self._own_mean_masks(),) * (self.num_layers * self.directions)
         given = (masks,) if isinstance(masks, Masks) else masks
-        if not (isinstance(given, tuple | list) and all(isinstance(one, Masks) for one in given)):
+        if not (isinstance(given, (tuple, list)) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(
                 f"{type(self).__name__}: masks is a {type(masks).__name__}; give a Masks for each layer and direction "
                 "in a tuple, as sample_masks makes them"

@@ -28,7 +28,7 @@ class Sequences:
     @classmethod
     def from_input(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
         """Convert the input of the layer ``name`` to (T, B, I), or take the rows of packed sequences."""
-        if not isinstance(x, Tensor | PackedSequence):
+        if not isinstance(x, (Tensor, PackedSequence)):
             raise TypeError(f"{name}: input is a {type(x).__name__}; give a tensor or a PackedSequence")
         if isinstance(x, PackedSequence):
             sequences = cls(x.data, batch_first, packed=x)

@@ -100,6 +100,8 @@ def test_gradients_of_each_sequence_with_masks_of_its_own(cell: str) -> None:
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 def test_export(cell: str, strict: bool) -> None:
+    if strict and torch.__version__.startswith("2.6."):
+        pytest.skip("the strict export of torch 2.6 cannot mark a tensor; strict=False, or to_torch")
     fast, _, x = twins(cell)
     exported = torch.export.export(fast, (x,), strict=strict).module()
     torch.testing.assert_close(exported(x + 1), fast(x + 1))
