@@ -4,13 +4,13 @@ from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import main
-from varrnn.reproduction.figures import figure_artefact
+from varrnn.reproduction.figures import figure_artefact, in_style_order
 from varrnn.reproduction.grids import best_on_validation
-from varrnn.reproduction.perplexity_figures import mc_panel, ordered, validation_panel
+from varrnn.reproduction.perplexity_figures import mc_panel, validation_panel
 from varrnn.reproduction.published import PUBLISHED_SMALL
 from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 
-RUNS = ordered({model: language_model("small", model) for model in TABLE1_MODELS})
+RUNS = in_style_order({model: language_model("small", model) for model in TABLE1_MODELS})
 
 
 def draw(panels: list[Axes], records: Records) -> None:

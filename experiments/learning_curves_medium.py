@@ -4,12 +4,12 @@ from matplotlib.axes import Axes
 
 from varrnn.records.store import Records
 from varrnn.reproduction.artefact import main
-from varrnn.reproduction.figures import figure_artefact
-from varrnn.reproduction.perplexity_figures import mc_panel, ordered, validation_panel
+from varrnn.reproduction.figures import figure_artefact, in_style_order
+from varrnn.reproduction.perplexity_figures import mc_panel, validation_panel
 from varrnn.reproduction.published import TABLE1
 from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 
-RUNS = ordered({model: language_model("medium", model) for model in TABLE1_MODELS})
+RUNS = in_style_order({model: language_model("medium", model) for model in TABLE1_MODELS})
 PAPER = {row.model: row for row in TABLE1["medium"] if not row.mc}
 PAPER_MC = {row.model: row for row in TABLE1["medium"] if row.mc}
 

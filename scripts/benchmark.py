@@ -11,7 +11,6 @@ import argparse
 import datetime
 import json
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
 from varrnn.benchmark import concurrency, launches, library
 from varrnn.benchmark.chart import LABELS, bars
+from varrnn.benchmark.timing import CLOCKS, Timer, half_range, paired
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import c_library, cpu_cache
@@ -32,12 +32,10 @@ from varrnn.reporting.style import RC
 from varrnn.training import allocator, provenance
 from varrnn.training.device import PRECISIONS, parse_device, set_precision
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SECONDS, MOST_ROUNDS = 60.0, 40  # per size
 ROW_SECONDS = 2.0  # per row of the library's table
 ROUNDS, QUICK_ROUNDS = 10, 3  # minimum: the median of fewer rounds is not robust
 MC_ROWS = 100
-GPU_STEPS = 10
 SIDE_BY_SIDE = ("small", "sentiment")  # the sizes that are trained on CPUs
 
 
@@ -60,61 +58,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Timer:
-    """Durations of interleaved candidates, synchronised with a GPU."""
-
-    def __init__(self, clock: str, device: torch.device, limit: float, rounds: int) -> None:
-        self.clock, self.device, self.limit, self.rounds = CLOCKS[clock], device, limit, rounds
-
-    def seconds(self, step: benchmark_candidates.Step) -> float:
-        """The duration of one step. On a GPU, several steps run between two synchronisations, as in training."""
-        steps = GPU_STEPS if self.device.type == "cuda" else 1
-        self.wait()
-        start = self.clock()
-        for _ in range(steps):
-            step()
-        self.wait()
-        return (self.clock() - start) / steps
-
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def interleaved(self, steps: dict[str, benchmark_candidates.Step], share: float = 1.0) -> dict[str, list[float]]:
-        """Durations by candidate, one of each per round, after one round to warm up."""
-        for step in steps.values():
-            step()
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        start, rounds = time.perf_counter(), 0
-        while rounds < self.rounds or (rounds < MOST_ROUNDS and time.perf_counter() - start < share * self.limit):
-            for name, step in steps.items():
-                times[name].append(self.seconds(step))
-            rounds += 1
-        return times
-
-
-def paired(times: dict[str, list[float]], to: str) -> dict[str, float]:
-    """The speed of each candidate relative to another: the median over rounds."""
-    return {name: statistics.median(b / a for a, b in zip(own, times[to])) for name, own in times.items()}
-
-
-def spread(values: list[float]) -> float:
-    """Half the interquartile range, relative to the median."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    return (high - low) / 2 / middle
-
-
 def measure(name: str, timer: Timer) -> dict[str, Any]:
     """All numbers of one size."""
     shape = benchmark_candidates.SHAPES[name]
     steps = benchmark_candidates.candidates(shape, timer.device)
-    times = timer.interleaved(steps)
+    times = timer.interleave(steps)
     words = shape.steps * shape.batch
     found: dict[str, Any] = {key: words / statistics.median(own) for key, own in times.items()}
     found["ratio_to_limit"] = paired(times, "limit")
     found["ratio_to_nn_lstm"] = paired(times, "nn_lstm")
     found["untied_to_tied"] = paired(times, "variational_tied")["variational_untied"]
-    found["spread"] = {key: spread(own) for key, own in times.items()}
+    found["spread"] = {key: half_range(own) / statistics.median(own) for key, own in times.items()}
     found["rounds"] = len(times["limit"])
     tied = benchmark_candidates.ours(shape, benchmark_candidates.variants(shape)["variational_tied"])
     models = {"nn_lstm": benchmark_candidates.TorchModel(shape), "ours": tied}
@@ -152,7 +106,7 @@ def step_mb(step: benchmark_candidates.Step, device: torch.device) -> float:
 def measure_mc(shape: benchmark_candidates.Shape, timer: Timer) -> dict[str, float]:
     """Words x samples per second of MC evaluation, sequential and batched."""
     candidates = benchmark_candidates.mc_candidates(shape, timer.device, MC_ROWS)
-    times = timer.interleaved({name: step for name, (step, _) in candidates.items()}, share=0.3)
+    times = timer.interleave({name: step for name, (step, _) in candidates.items()}, share=0.3)
     rates = {name: candidates[name][1] / statistics.median(own) for name, own in times.items()}
     ratios = {f"batched_to_{name}": rates["batched"] / rates[name] for name in ("loop", "sequential")}
     return {**rates, **ratios, "rows": MC_ROWS}
@@ -194,7 +148,7 @@ def measure_library(chosen: argparse.Namespace, record: dict[str, Any]) -> None:
     rows = library.choose_rows(chosen.filter, torch.get_num_threads())
     seconds = ROW_SECONDS if chosen.seconds is None else chosen.seconds
     limits = (0.0, QUICK_ROUNDS) if chosen.quick else (seconds, ROUNDS)
-    for line in library.lines(rows, CLOCKS[chosen.clock], *limits, record.setdefault("library", {})):
+    for line in library.lines(rows, Timer(chosen.clock, *limits), record.setdefault("library", {})):
         print(line, flush=True)
 
 
@@ -275,7 +229,7 @@ def main() -> None:
         measure_library(chosen, record)
     seconds = SECONDS if chosen.seconds is None else chosen.seconds
     limits = (0.0, QUICK_ROUNDS) if chosen.quick else (seconds, ROUNDS)
-    timer = Timer(chosen.clock, device, *limits)
+    timer = Timer(chosen.clock, *limits, MOST_ROUNDS, device)
     sizes = {"all": list(benchmark_candidates.SHAPES), "library": []}.get(chosen.size, [chosen.size])
     for name in sizes:
         record[name] = measure(name, timer)

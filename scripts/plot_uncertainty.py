@@ -226,7 +226,7 @@ def regression(
     y = task.test.y[half:]
     known = uncertainty.regression(drawn[:, half:], precision, y)
     error = (y.double() - known.mean).cpu().numpy()
-    spread = {"spread of the samples alone": known.model_variance, "with the noise of the data": known.variance}
+    spread = {"spread of the samples alone": known.epistemic, "with the noise of the data": known.variance}
     held = {k: calibration.coverage(known.mean, v, y.double(), list(LEVELS)).cpu().numpy() for k, v in spread.items()}
     sd = known.variance.sqrt().cpu().numpy()
     plots.regression_picture(sd, error, LEVELS, held, options.out / "regression.png")

@@ -24,6 +24,7 @@ from varrnn.dropout import (
     warn_of_inactive,
 )
 from varrnn.layers import VariationalRNNBase
+from varrnn.tensor_trees import tensors
 from varrnn.uncertainty import Heteroscedastic
 
 CHUNK_BYTES = 2**28  # limit on the bytes of modules' outputs in one pass, for chunk=None
@@ -365,7 +366,7 @@ class ForwardPasses:
             or not all(isinstance(part, Tensor) for part in output)
             or output[0].shape != output[1].shape
         ):
-            given = [tuple(t.shape) for t in sample_batching.tensors_in(output)]
+            given = [tuple(t.shape) for t in tensors(output)]
             raise TypeError(
                 f"{type(self.model).__name__} gives a {type(output).__name__} with tensors of {given}; "
                 "log_variance=True takes (mean, log variance), two tensors of one shape, or one with a last axis of 2; "

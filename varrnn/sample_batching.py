@@ -14,6 +14,7 @@ from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalRNNBase
 from varrnn.sequence_dropout import SequenceDropout
 from varrnn.sequence_input import Sequences
+from varrnn.tensor_trees import tensors
 from varrnn.torch_modes import autocast_enabled, disable_dynamo
 
 TF32_TOLERANCE = 1e-2  # relative error bound of products in TF32 or bf16; mixed-up rows differ by much more
@@ -83,7 +84,7 @@ def record_bytes(model: nn.Module) -> Iterator[list[int]]:
     @disable_dynamo
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         copies = 1 + module.cell.num_gates if isinstance(module, VariationalRNNBase) else 1  # states and gates
-        sizes.append(copies * sum(tensor.nbytes for tensor in tensors_in(output)))
+        sizes.append(copies * sum(tensor.nbytes for tensor in tensors(output)))
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
     try:
@@ -91,18 +92,6 @@ def record_bytes(model: nn.Module) -> Iterator[list[int]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples, lists and mappings."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_in(part)
 
 
 def infer_batch_dim(masked: list[MaskedModule]) -> int:

@@ -77,25 +77,27 @@ class Classification:
 
 @dataclass
 class _GaussianSamples:
-    """The running mean and variance of sampled outputs, and the likelihood of targets under them."""
+    """Running means over sampled outputs and the variance of their noise, and the likelihood of targets under them."""
 
     samples: int = field(default=0, init=False)
     mean_: Tensor | None = field(default=None, init=False)
+    noise: Tensor | None = field(default=None, init=False)  # the mean variance of the noise
     sum_sq: Tensor | None = field(default=None, init=False)  # squared distances from the mean, summed
     log_sum: Tensor | None = field(default=None, init=False)  # log of the summed likelihoods of the targets
 
-    def _update(self, y: Tensor, precision: float | Tensor, targets: Tensor | None) -> None:
+    def _update(self, y: Tensor, noise: Tensor, targets: Tensor | None) -> None:
         """Add one sample by Welford's update, which loses no digits when the spread is small beside the mean."""
-        if self.mean_ is None or self.sum_sq is None:
-            self.mean_, self.sum_sq = torch.zeros_like(y), torch.zeros_like(y)
+        if self.mean_ is None or self.noise is None or self.sum_sq is None:
+            self.mean_, self.noise, self.sum_sq = (torch.zeros_like(y) for _ in range(3))
         if y.shape != self.mean_.shape:
             raise ValueError(f"a sample of shape {tuple(y.shape)} after samples of {tuple(self.mean_.shape)}")
         self.samples += 1
         delta = y - self.mean_
         self.mean_ = self.mean_ + delta / self.samples
+        self.noise = self.noise + (noise - self.noise) / self.samples
         self.sum_sq = self.sum_sq + delta * (y - self.mean_)
         if targets is not None:
-            log_p = log_density(y, targets.double(), precision)
+            log_p = log_density(y, targets.double(), 1 / noise)
             self.log_sum = log_p if self.log_sum is None else torch.logaddexp(self.log_sum, log_p)
 
     @property
@@ -104,9 +106,23 @@ class _GaussianSamples:
         return _require(self.mean_)
 
     @property
+    def aleatoric(self) -> Tensor:
+        """The noise of the data: the mean over samples of the noise variance."""
+        return _require(self.noise)
+
+    @property
+    def epistemic(self) -> Tensor:
+        """The uncertainty of the model: the variance of the sampled outputs."""
+        return _require(self.sum_sq) / self.samples
+
+    @property
     def variance(self) -> Tensor:
-        """The predictive variance."""
-        raise NotImplementedError
+        """The predictive variance, aleatoric + epistemic.
+
+        For ``Regression`` it is tau^-1 + E[y^2] - E[y]^2 (Gal & Ghahramani, 2015, section 4), for ``Heteroscedastic``
+        equation 9 of Kendall & Gal (2017).
+        """
+        return self.aleatoric + self.epistemic
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The ends of the central interval of N(mean, variance) that holds a target with probability ``level``."""
@@ -132,8 +148,8 @@ class Regression(_GaussianSamples):
         >>> result = Regression(precision=4.0)
         >>> for y in (1.0, 3.0):
         ...     _ = result.add(torch.tensor([y]))
-        >>> result.mean.item(), result.model_variance.item(), result.variance.item()
-        (2.0, 1.0, 1.25)
+        >>> result.mean.item(), result.aleatoric.item(), result.epistemic.item(), result.variance.item()
+        (2.0, 0.25, 1.0, 1.25)
         >>> low, high = result.interval(0.95)
     """
 
@@ -147,18 +163,9 @@ class Regression(_GaussianSamples):
     @torch.no_grad()
     def add(self, output: Tensor) -> "Regression":
         """Add one sample."""
-        self._update(output.double(), self.precision, self.targets)
+        y = output.double()
+        self._update(y, torch.full_like(y, 1 / self.precision), self.targets)
         return self
-
-    @property
-    def model_variance(self) -> Tensor:
-        """The variance of the samples: the epistemic uncertainty."""
-        return _require(self.sum_sq) / self.samples
-
-    @property
-    def variance(self) -> Tensor:
-        """The predictive variance, tau^-1 + E[y^2] - E[y]^2 (Gal & Ghahramani, 2015, section 4)."""
-        return self.model_variance + 1 / self.precision
 
 
 @dataclass
@@ -177,32 +184,14 @@ class Heteroscedastic(_GaussianSamples):
     """
 
     targets: Tensor | None = None
-    noise: Tensor | None = field(default=None, init=False)  # the predicted variances, summed
 
     @torch.no_grad()
     def add(self, mean: Tensor, log_variance: Tensor) -> "Heteroscedastic":
         """Add one sample: the predicted mean and log variance, of the same shape."""
         if mean.shape != log_variance.shape:
             raise ValueError(f"a mean of shape {tuple(mean.shape)}, a log variance of {tuple(log_variance.shape)}")
-        y, variance = mean.double(), log_variance.double().exp()
-        self._update(y, 1 / variance, self.targets)
-        self.noise = variance if self.noise is None else self.noise + variance
+        self._update(mean.double(), log_variance.double().exp(), self.targets)
         return self
-
-    @property
-    def aleatoric(self) -> Tensor:
-        """The noise of the data: the mean of the predicted variances."""
-        return _require(self.noise) / self.samples
-
-    @property
-    def epistemic(self) -> Tensor:
-        """The uncertainty of the model: the variance of the predicted means."""
-        return _require(self.sum_sq) / self.samples
-
-    @property
-    def variance(self) -> Tensor:
-        """The predictive variance, aleatoric + epistemic (Kendall & Gal, 2017, equation 9)."""
-        return self.aleatoric + self.epistemic
 
 
 def central_interval(mean: Tensor, variance: Tensor, level: float) -> tuple[Tensor, Tensor]:

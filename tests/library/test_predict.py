@@ -118,8 +118,8 @@ def test_the_samples_are_those_of_mc_dropout():
     nn.init.constant_(model.words.weight, 3.0)
     got = uncertainty.regression(mc_predict(model, torch.zeros(1, 1000, dtype=torch.long), 40, 10), precision=2.0)
     assert float(got.mean.mean()) == pytest.approx(3.0, abs=0.03)
-    assert float(got.model_variance.mean()) * 40 / 39 == pytest.approx(9 * 0.25 / 0.75, rel=0.03)
-    torch.testing.assert_close(got.variance, got.model_variance + 0.5)
+    assert float(got.epistemic.mean()) * 40 / 39 == pytest.approx(9 * 0.25 / 0.75, rel=0.03)
+    torch.testing.assert_close(got.variance, got.epistemic + 0.5)
 
 
 def test_sequence_model_and_other_calls():

@@ -21,6 +21,11 @@ def draws(update: int = 0) -> torch.Generator:
     return rng.make_generator(CPU, rng.MASKS, 1, 1, update)
 
 
+def compute_step(task, model, update: int = 0, state=None, masks: int = 0) -> base.Step:
+    """One window of the first epoch, as the trainer computes it; `masks` seeds the masks."""
+    return task.compute_loss(model, task.prepare_batch(model, 1, update, draws(masks)), state)
+
+
 def test_windows_follow_each_other_and_targets_are_the_next_words():
     task, _ = small()
     assert task.train.shape == (300, 4) and task.updates_per_epoch == 299 // 7 == 42
@@ -30,7 +35,7 @@ def test_windows_follow_each_other_and_targets_are_the_next_words():
 def test_the_loss_is_summed_over_time_and_averaged_over_the_batch():
     task, made = small("model=none")
     model = task.model(made)
-    step = task.loss(model, 1, 0, None, draws())
+    step = compute_step(task, model)
     words = task.train[:8]
     mean = F.cross_entropy(model(words[:-1])[0].flatten(0, 1), words[1:].flatten())
     assert step.objective.item() == pytest.approx(7 * mean.item(), rel=1e-5)
@@ -40,8 +45,8 @@ def test_the_loss_is_summed_over_time_and_averaged_over_the_batch():
 def test_the_state_is_carried_into_the_next_window():
     task, made = small("model=none")
     model = task.model(made)
-    first = task.loss(model, 1, 0, None, draws())
-    carried, fresh = (task.loss(model, 1, 1, state, draws()).loss_for_log for state in (first.state, None))
+    first = compute_step(task, model)
+    carried, fresh = (compute_step(task, model, 1, state).loss_for_log for state in (first.state, None))
     whole = model(task.train[:14])[0][7:]
     expected = F.cross_entropy(whole.flatten(0, 1), task.train[8:15].flatten())
     assert carried.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -52,7 +57,7 @@ def test_the_state_is_carried_into_the_next_window():
 def test_masks_are_new_in_every_window_and_the_same_for_the_same_draw():
     task, made = small("model=variational_untied", "model.p_U=0.5", "model.p_W=0.5")
     model = task.model(made).train()
-    one, again, other = (task.loss(model, 1, 0, None, draws(k)).loss_for_log.item() for k in (0, 0, 1))
+    one, again, other = (compute_step(task, model, masks=k).loss_for_log.item() for k in (0, 0, 1))
     assert one == again != other
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from varrnn.errors import UserError
-from varrnn.tasks.base import to_device
 from varrnn.training import checkpoint
 
 
@@ -47,10 +46,3 @@ def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
         checkpoint.save({}, tmp_path / "checkpoint.pt")
     with pytest.raises(type(error)):
         checkpoint.load(tmp_path / "checkpoint.pt")
-
-
-def test_tensors_of_a_tree_are_moved():
-    tree = {"state": ((torch.ones(1), [torch.zeros(2)]),), "epoch": 3, "curve": {5: torch.ones(())}}
-    there = to_device(tree, torch.device("meta"))
-    assert there["state"][0][0].is_meta and there["state"][0][1][0].is_meta and there["curve"][5].is_meta
-    assert there["epoch"] == 3 and type(there["state"]) is tuple

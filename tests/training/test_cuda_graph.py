@@ -16,7 +16,7 @@ from varrnn.errors import UserError
 from varrnn.kernels import record_backends
 from varrnn.records.schema import SUMMARY_FILE
 from varrnn.tasks import base
-from varrnn.tasks.base import Step
+from varrnn.tensor_trees import tensors
 from varrnn.training import checkpoint, cuda_graph, optim
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
@@ -51,7 +51,7 @@ def train_windows(trainer, updates, rates):
         draws = rng.make_generator(CPU, rng.MASKS, 1, 1, update)
         step, norm = trainer.training_step(1, update, state, lr, draws)
         state = step.state
-        parts = cuda_graph.leaves(state)
+        parts = tensors(state)
         found += [t.detach().clone() for t in (step.loss_for_log, norm, *parts, *trainer.model.parameters())]
         found += [t.clone() for t in trainer.optimizer.state_tensors()]
     return found
@@ -241,11 +241,10 @@ def test_another_error_than_that_of_a_capture_is_raised(monkeypatch):
         trainer.prepare_graph()
 
 
-def test_trees_keep_their_kinds():
-    pair = Step(torch.ones(2), torch.zeros(()), (torch.ones(1), None))
-    doubled = cuda_graph.map_leaves(lambda t: 2 * t, pair)
-    assert type(doubled) is Step and doubled.state[1] is None
-    assert [t.sum().item() for t in cuda_graph.leaves(doubled)] == [4, 0, 2]
+def test_a_graph_is_of_one_integer_in_its_batch():
+    batch = torch.ones(2)
+    assert cuda_graph.signature((batch, 1)) == cuda_graph.signature((2 * batch, 1))
+    assert cuda_graph.signature((batch, 1)) != cuda_graph.signature((batch, 2))
 
 
 def test_the_emulation_runs_no_python_again():

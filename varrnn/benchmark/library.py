@@ -6,8 +6,7 @@ process; a ratio is the median over rounds of torch's time / ours, so above 1 ou
 """
 
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +15,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from varrnn import VariationalGRU, VariationalLSTM, VariationalRNN
+from varrnn.benchmark.timing import Call, Timer, half_range
 from varrnn.dropout import DropoutRates
 from varrnn.errors import UserError
 from varrnn.kernels import record_backends
-
-Call = Callable[[], object]
-Clock = Callable[[], float]
 
 CELLS: dict[str, tuple[Any, Any]] = {
     "lstm": (nn.LSTM, VariationalLSTM),
@@ -150,26 +147,14 @@ def candidates(row: Row) -> dict[str, Call]:
     }
 
 
-def seconds(call: Call, calls: int, clock: Clock) -> float:
-    start = clock()
-    for _ in range(calls):
-        call()
-    return (clock() - start) / calls
-
-
-def measure(row: Row, clock: Clock, limit: float, rounds: int) -> dict[str, Any]:
+def measure(row: Row, timer: Timer) -> dict[str, Any]:
     """Milliseconds of torch, ratios torch / ours with half the distance of their quartiles, and the backends used."""
     before = torch.get_num_threads()
     torch.set_num_threads(row.threads)
     try:
         calls = candidates(row)
         backends = {name: _backends(call) for name, call in calls.items() if name in COLUMNS}
-        counts = {name: _count(call) for name, call in calls.items()}
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        start = time.perf_counter()
-        while len(times["train"]) < rounds or time.perf_counter() - start < limit:
-            for name, call in calls.items():
-                times[name].append(seconds(call, counts[name], clock))
+        times = timer.interleave(calls, {name: _count(call) for name, call in calls.items()})
     finally:
         torch.set_num_threads(before)
     found: dict[str, Any] = {"rounds": len(times["train"]), "backends": backends, "ratio": {}, "spread": {}}
@@ -177,8 +162,7 @@ def measure(row: Row, clock: Clock, limit: float, rounds: int) -> dict[str, Any]
     for name in COLUMNS:
         theirs = times["torch inference" if name == "inference" else "torch train"]
         ratios = [b / a for a, b in zip(times[name], theirs)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        found["ratio"][name], found["spread"][name] = middle, (high - low) / 2
+        found["ratio"][name], found["spread"][name] = statistics.median(ratios), half_range(ratios)
     return found
 
 
@@ -190,16 +174,16 @@ def _backends(call: Call) -> str:
 
 def _count(call: Call) -> int:
     """So many calls in a row make a sample that the clock resolves."""
-    return max(1, min(1000, int(SAMPLE_SECONDS / max(1e-7, seconds(call, 1, time.perf_counter)))))
+    return max(1, min(1000, int(SAMPLE_SECONDS / max(1e-7, Timer("wall", 0, 1).seconds(call)))))
 
 
-def lines(rows: list[Row], clock: Clock, limit: float, rounds: int, record: dict[str, Any]) -> Iterator[str]:
+def lines(rows: list[Row], timer: Timer, record: dict[str, Any]) -> Iterator[str]:
     """The table, line by line as it is measured; the numbers into ``record`` by the rows' names."""
     yield "torch's time / ours (above 1: ours is faster), +- half the distance of the quartiles; ms of torch; backends"
     heads = "".join(f"{name:>15}" for name in COLUMNS)
     yield f"{'':34}{heads}{'train ms':>10}{'infer ms':>10}"
     for row in rows:
-        found = record[row.name] = measure(row, clock, limit, rounds)
+        found = record[row.name] = measure(row, timer)
         cells = "".join(
             f"{found['ratio'][name]:7.2f} +-{found['spread'][name]:.2f}".rjust(12)
             + f" {found['backends'][name][:1] or '-':2}"

@@ -49,9 +49,14 @@ def collect() -> Iterator[list[Figure]]:
         _collected.reset(token)
 
 
-def variants(models: Mapping[str, Run]) -> Curves:
-    """Curves that are variants of Table 1, in the order of the style."""
-    return {m: (VARIANTS[m], models[m]) for m in sorted(models, key=lambda model: VARIANTS[model].order)}
+def in_style_order(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """Variants of Table 1 in the order in which every figure shows them."""
+    return {model: runs[model] for model in sorted(runs, key=lambda model: VARIANTS[model].order)}
+
+
+def variants(runs: Mapping[str, Run]) -> Curves:
+    """Curves that are variants of Table 1."""
+    return {model: (VARIANTS[model], run) for model, run in in_style_order(runs).items()}
 
 
 class Canvas(NamedTuple):

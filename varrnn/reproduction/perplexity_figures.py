@@ -14,11 +14,6 @@ from varrnn.reproduction.runs import Run, command
 ZOOM = 0.4  # share of the epochs, at the end, shown again in the inset
 
 
-def ordered(runs: Mapping[str, Run]) -> dict[str, Run]:
-    """Variants in the order of the style."""
-    return {model: runs[model] for model in sorted(runs, key=lambda model: VARIANTS[model].order)}
-
-
 def validation_panel(
     axes: Axes,
     groups: Mapping[str, Group],

@@ -35,15 +35,6 @@ def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sequ
             raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {takers}")
 
 
-def to_device(value: Any, device: torch.device) -> Any:
-    """The same tree with its tensors on the device."""
-    if isinstance(value, dict):
-        return {key: to_device(entry, device) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(to_device(entry, device) for entry in value)
-    return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
 class Step(NamedTuple):
     """One training step: the loss to minimise, the loss to log (a mean, without penalties), and the carried state."""
 
@@ -102,9 +93,6 @@ class Task(Protocol):
 
     def compute_loss(self, model: Any, batch: Any, state: Any) -> Step:
         """The loss of what `prepare_batch` returned. Nothing here is random or depends on the update's number."""
-
-    def loss(self, model: Any, epoch: int, update: int, state: Any, generator: torch.Generator | None) -> Step:
-        """The loss of one update: `compute_loss` of `prepare_batch`."""
 
     def train_metrics(self, mean_loss: float) -> Metrics:
         """The epoch's mean of `loss_for_log` as the task's metric, e.g. perplexity."""

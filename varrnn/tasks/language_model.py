@@ -67,12 +67,6 @@ class LanguageModelTask:
         words = self.train[start : start + self.steps + 1]
         return words, model.sample_masks(words[:-1], generator)
 
-    def loss(
-        self, model: SequenceModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
-    ) -> Step:
-        """The loss of one window."""
-        return self.compute_loss(model, self.prepare_batch(model, epoch, update, generator), state)
-
     def compute_loss(self, model: SequenceModel, batch: tuple[Tensor, ModelMasks], state: Any) -> Step:
         """The loss summed over time and averaged over the batch, as in the authors' code: T times the mean per word.
 

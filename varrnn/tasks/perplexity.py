@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.tasks.base import Metrics, to_device
+from varrnn.tasks.base import Metrics
 from varrnn.tasks.model import ModelMasks, SequenceModel, concat_masks
+from varrnn.tensor_trees import map_tensors
 
 STATE = ("done", "position", "pass_rows", "log_sums", "pass_log_sums", "state", "curve", "partial_curve")
 SAVED_AS = {"pass_log_sums": "fresh"}  # attributes with other names in mc.pt
@@ -153,7 +154,9 @@ class MCPerplexity:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Raises ValueError where a file was damaged or edited."""
-        values = {name: to_device(saved[SAVED_AS.get(name, name)], self.text.device) for name in STATE}
+        values = map_tensors(
+            lambda tensor: tensor.to(self.text.device), {name: saved[SAVED_AS.get(name, name)] for name in STATE}
+        )
         for name in ("done", "position", "pass_rows"):
             if type(values[name]) is not int or values[name] < 0:
                 raise ValueError(name)

@@ -119,12 +119,6 @@ class SentimentTask:
         words = self.x[rows].t()
         return words, self.y[rows], model.sample_masks(words, generator)
 
-    def loss(
-        self, model: SentimentModel, epoch: int, update: int, state: Any, generator: torch.Generator | None
-    ) -> Step:
-        """The loss of one batch."""
-        return self.compute_loss(model, self.prepare_batch(model, epoch, update, generator), state)
-
     def compute_loss(self, model: SentimentModel, batch: tuple[Tensor, Tensor, ModelMasks], state: Any) -> Step:
         """Mean squared error of standardised ratings. The optimizer adds the penalty."""
         words, ratings, masks = batch

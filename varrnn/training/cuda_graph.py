@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from varrnn.dropout import is_identity, is_read_mask
 from varrnn.tasks.base import Step
+from varrnn.tensor_trees import leaves, map_tensors, tensors
 from varrnn.training.optim import SGD, Adam, rate_tensor
 
 R = TypeVar("R")
@@ -69,26 +70,16 @@ def make_recorder(device: torch.device) -> Recorder:
     return CUDARecorder(device)
 
 
-def leaves(tree: Any) -> list[Tensor]:
-    """The tensors of nested tuples, in their order."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    return [] if tree is None else [leaf for branch in tree for leaf in leaves(branch)]
+def signature(tree: Any) -> list[Any]:
+    """What a capture depends on beside the tensors' values.
 
-
-def map_leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """The same nested tuples with other tensors."""
-    if isinstance(tree, Tensor):
-        return function(tree)
-    if tree is None:
-        return None
-    branches = [map_leaves(function, branch) for branch in tree]
-    return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
-
-
-def signature(tree: Any) -> list[tuple[Any, ...]]:
-    """What a capture depends on beside values: shapes, types, and which masks are known to be ones or Moon's."""
-    return [(t.shape, t.dtype, bool(is_identity(t)), is_read_mask(t)) for t in leaves(tree)]
+    For a tensor, its shape and type, and whether it is known as a mask of ones or as Moon's; anything else, such as an
+    integer, is part of the graph.
+    """
+    return [
+        (leaf.shape, leaf.dtype, bool(is_identity(leaf)), is_read_mask(leaf)) if isinstance(leaf, Tensor) else leaf
+        for leaf in leaves(tree)
+    ]
 
 
 def static_copy(tensor: Tensor) -> Tensor:
@@ -114,9 +105,9 @@ class GraphedStep:
     ) -> None:
         self.step, self.recorder, self.signature = step, recorder, signature(batch)
         self.rounds = False  # differently from eager steps, so that numbers depend on the graph?
-        self.batch, self.rate = map_leaves(static_copy, batch), rate_tensor(0.0, device)
+        self.batch, self.rate = map_tensors(static_copy, batch), rate_tensor(0.0, device)
         first, _ = recorder.warm_up(lambda: step(self.batch, None, self.rate))
-        self.state = map_leaves(torch.zeros_like, first.state)
+        self.state = map_tensors(torch.zeros_like, first.state)
         with capturing():
             self.outcome = recorder.capture(lambda: step(self.batch, self.state, self.rate))
 
@@ -124,20 +115,20 @@ class GraphedStep:
         """One update; eager where the batch has another shape than the captured one."""
         if signature(batch) != self.signature or not self._fits(state):
             return self.step(batch, state, lr)
-        for buffer, value in zip(leaves(self.batch), leaves(batch)):
+        for buffer, value in zip(tensors(self.batch), tensors(batch)):
             if not is_identity(value):
                 buffer.copy_(value)
-        for buffer, value in zip(leaves(self.state), leaves(state)):
+        for buffer, value in zip(tensors(self.state), tensors(state)):
             buffer.copy_(value)
         if state is None:  # the first window of an epoch
-            for buffer in leaves(self.state):
+            for buffer in tensors(self.state):
                 buffer.zero_()
         self.rate.fill_(lr)
         self.recorder.replay()
         return self.outcome
 
     def _fits(self, state: Any) -> bool:
-        return state is None or [t.shape for t in leaves(state)] == [t.shape for t in leaves(self.state)]
+        return state is None or [t.shape for t in tensors(state)] == [t.shape for t in tensors(self.state)]
 
 
 class Snapshot:
@@ -192,7 +183,7 @@ def prepare(
     finally:
         snapshot.restore()
     checked = next(batch for batch in reversed(batches) if signature(batch) == graph.signature)
-    state = map_leaves(lambda t: torch.full_like(t, 0.1), graph.state)  # a value of the capture would be noticed
+    state = map_tensors(lambda t: torch.full_like(t, 0.1), graph.state)  # a value of the capture would be noticed
     difference = compare(graph, snapshot, checked, state, lr / 2)
     if difference > ROUNDING or difference != difference:
         return Prepared(None, f"{UNUSED}: a replay differs from an eager step by {difference:.1e} of its change")
@@ -208,7 +199,7 @@ def compare(graph: GraphedStep, snapshot: Snapshot, batch: Any, state: Any, lr: 
     found = []
     for run in (graph.step, graph):
         step, norm = run(batch, state, lr)
-        outputs = [step.loss_for_log, norm, *leaves(step.state)]
+        outputs = [step.loss_for_log, norm, *tensors(step.state)]
         found.append([*(tensor.detach().clone() for tensor in outputs), *snapshot.changes()])
         snapshot.restore()
     return max(relative_difference(replayed, eager) for eager, replayed in zip(*found))

@@ -12,8 +12,9 @@ from varrnn import rng
 from varrnn.config import compose, schema
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
-from varrnn.tasks.base import Step, Task, to_device
+from varrnn.tasks.base import Step, Task
 from varrnn.tasks.model import SequenceModel
+from varrnn.tensor_trees import map_tensors
 from varrnn.training import checkpoint, cuda_graph, optim, provenance
 from varrnn.training.progress import RunMonitor
 
@@ -341,7 +342,7 @@ class Trainer:
         checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
         with checkpoint.checkpoint_errors(file):
             data, environment = saved["data"], saved["place"]
-            saved_progress = to_device(saved["progress"], self.device)
+            saved_progress = map_tensors(lambda tensor: tensor.to(self.device), saved["progress"])
             self._check_progress(saved_progress)
         if data != self.task.sha256:
             raise UserError(f"{self.folder}: trained on other data than {self.task.name} is now; choose run_dir=")
