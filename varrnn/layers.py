@@ -7,7 +7,7 @@ Constructor, call, shapes and parameter names are those of ``torch.nn.LSTM``, ``
 import functools
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ class VariationalRNNBase(MaskedModule):
     The caller can also draw masks with ``sample_masks`` and pass them as ``masks=``.
     """
 
+    cell_type: ClassVar[type[Cell]]
     proj_size = 0  # torch's layers have this attribute; projections are not supported here
     __jit_unused_properties__ = ("backend",)
     weight_hh_l0: Tensor
@@ -325,6 +326,8 @@ class VariationalLSTM(VariationalRNNBase):
         (False, True)
     """
 
+    cell_type = LSTMCell
+
     def __init__(
         self,
         input_size: int,
@@ -381,6 +384,8 @@ class VariationalGRU(VariationalRNNBase):
         (False, True)
     """
 
+    cell_type = GRUCell
+
     def __init__(
         self,
         input_size: int,
@@ -432,6 +437,8 @@ class VariationalRNN(VariationalRNNBase):
         (False, True)
     """
 
+    cell_type = RNNCell
+
     def __init__(
         self,
         input_size: int,
@@ -452,6 +459,9 @@ class VariationalRNN(VariationalRNNBase):
         self.nonlinearity = nonlinearity
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
+
+
+LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU, "rnn": VariationalRNN}  # by the value of cell= in a run
 
 
 def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:

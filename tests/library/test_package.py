@@ -12,7 +12,7 @@ import torch
 from helpers import ROOT
 
 import varrnn
-from varrnn.config import validation
+from varrnn.config import schema, validation
 
 TRY = """
 import sys, torch, varrnn
@@ -78,5 +78,9 @@ def test_public_names_are_imported_on_first_use():
         exec("from varrnn import Droput")
 
 
-def test_the_scalings_that_the_config_allows_are_those_of_the_layers():
+def test_the_config_allows_the_cells_and_scalings_of_the_layers():
     assert validation.CELL_SCALINGS == varrnn.dropout.CELL_SCALINGS
+    assert tuple(varrnn.layers.LAYERS) == schema.CELLS
+    with_memory = [name for name, layer in varrnn.layers.LAYERS.items() if layer.cell_type.num_states > 1]
+    assert tuple(with_memory) == schema.CELLS_WITH_MEMORY
+    assert all(isinstance(layer(2, 3).cell, layer.cell_type) for layer in varrnn.layers.LAYERS.values())

@@ -3,11 +3,13 @@
 import csv
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from helpers.runs import learnable_texts, python
 
 from varrnn.config import compose
+from varrnn.errors import UserError
 from varrnn.training import loggers, progress
 from varrnn.training import run as training_run
 from varrnn.training.loggers import BackgroundLogger, Logger, hyper_parameters, make_logger
@@ -34,6 +36,8 @@ def history(run):
 def test_the_logger_is_no_part_of_a_run(tmp_path):
     plain, other = composed(tmp_path), composed(tmp_path, "logger=tensorboard")
     assert compose.identity(plain) == compose.identity(other) and compose.run_dir(plain) == compose.run_dir(other)
+    with pytest.raises(UserError, match=r"logger\.name=other: allowed are csv, tensorboard, wandb"):
+        make_logger(replace(plain, logger=replace(plain.logger, name="other")), tmp_path, print)
     assert other.logger.name == "tensorboard" and isinstance(make_logger(plain, tmp_path, print), Logger)
     assert not [key for key in hyper_parameters(other) if key.startswith(("logger", "run"))]
     assert hyper_parameters(other)["model.p_W"] == other.model.p_W

@@ -1,13 +1,14 @@
 """A finished run as one object: it needs no corpus, and repeats the numbers of its summary."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.runs import learnable_texts, python
 
 from varrnn.config import compose
+from varrnn.data import registry
 from varrnn.errors import UserError
-from varrnn.tasks import language_model
 from varrnn.training import open_run
 from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
@@ -43,7 +44,7 @@ def test_the_corpus_is_not_needed(language_run, tmp_path, monkeypatch):
     moved.mkdir()
     for name in ("config.yaml", "summary.json", "checkpoint.pt", "vocabulary.json"):
         (moved / name).write_bytes((language_run / name).read_bytes())
-    monkeypatch.setitem(language_model.CORPORA, "text", absent)
+    monkeypatch.setitem(registry.TEXTS, "text", replace(registry.TEXTS["text"], load=absent))
     assert open_run(moved).generate("w1 w4", words=5)[0].prompt == 2
     (moved / "vocabulary.json").unlink()  # an early run has none: then the corpus is read
     with pytest.raises(UserError, match="nowhere"):

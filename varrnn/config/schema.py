@@ -15,6 +15,8 @@ DROP_RATES = (
     "p_y",
 )  # dropout probabilities of words, inputs, recurrent states, memory cells, outputs
 
+CELLS = ("lstm", "gru", "rnn")  # those of LAYERS in varrnn.layers, which needs torch; a test compares them
+CELLS_WITH_MEMORY = ("lstm",)  # those that model.p_c can be used with
 LANGUAGE_MODEL, SENTIMENT = "language_model", "sentiment"  # kinds of tasks
 KIND_KEY = "task.kind"
 OTHER_FOLDER = "choose another folder with runs_root= or run_dir="  # what to do when a run's folder cannot be written
@@ -186,7 +188,7 @@ class RunConfig:
     train: TrainConfig = option(TrainConfig, "model selection, logging and checkpoints")
     mc: MCConfig = option(MCConfig, "MC dropout at test time")
     logger: Logger = option(Logger, "live curves")
-    cell: str = option("lstm", "lstm, gru or rnn")
+    cell: str = option("lstm", f"the recurrent cell: {', '.join(CELLS)}")
     protocol: str = option("paper", "paper (as the text says), or authors_code (as their published code does)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
     device: str = option("auto", "auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")

@@ -5,17 +5,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from varrnn.config.schema import DROP_RATES, RunConfig, flatten
+from varrnn.config.schema import CELLS, CELLS_WITH_MEMORY, DROP_RATES, RunConfig, flatten
 from varrnn.errors import UserError
 
 CELL_SCALINGS = ("read", "step", "inverted")  # those of varrnn.dropout, which needs torch; a test compares them
 ALLOWED = {
-    "cell": ("lstm", "gru", "rnn"),
+    "cell": CELLS,
     "model.cell_scaling": CELL_SCALINGS,
     "optim.method": ("sgd", "adam"),
     "optim.schedule": ("decay", "constant"),
     "optim.decay_rule": ("all", "one_gate"),
-    "logger.name": ("csv", "tensorboard", "wandb"),
     "logger.mode": ("online", "offline", "disabled"),
 }
 AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
@@ -75,7 +74,7 @@ def check(config: RunConfig) -> None:
         raise UserError(
             f"optim.decay_rule={config.optim.decay_rule}: only with optim.method=adam; SGD decays all layers"
         )
-    if config.model.p_c > 0 and config.cell != "lstm":
+    if config.model.p_c > 0 and config.cell not in CELLS_WITH_MEMORY:
         raise UserError(
             f"cell={config.cell}: dropout on the memory (model.p_c={config.model.p_c}) needs an LSTM; "
             "set cell=lstm or model.p_c=0"

@@ -5,7 +5,7 @@ are the columns of log.csv and the keys of summary.json.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from varrnn.config import schema
+from varrnn.data.registry import Source
 from varrnn.dropout import DropoutRates
 from varrnn.errors import UserError
 from varrnn.tasks.model import SequenceModel
@@ -26,12 +27,12 @@ def build_dropout(chosen: schema.ModelConfig, per_gate: bool) -> DropoutRates:
     return DropoutRates(**rates, per_step=chosen.per_step, per_gate=per_gate, per_batch=chosen.per_batch)
 
 
-def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sequence[str]], chosen: str) -> None:
-    """Raise for a data option that the chosen task does not read: the run would train on the wrong data."""
-    for name in dict.fromkeys(name for names in sources.values() for name in names):
+def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Source[Any]], chosen: str) -> None:
+    """Raise for a data option that the chosen corpus does not read: the run would train on the wrong data."""
+    for name in dict.fromkeys(name for source in sources.values() for name in source.options):
         value = getattr(options, name)
-        if value is not None and name not in sources[chosen]:
-            takers = " or ".join(f"task={task}" for task, names in sources.items() if name in names)
+        if value is not None and name not in sources[chosen].options:
+            takers = " or ".join(f"task={source.task}" for source in sources.values() if name in source.options)
             raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {takers}")
 
 

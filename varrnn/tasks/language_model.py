@@ -7,19 +7,13 @@ import torch
 from torch import Tensor
 
 from varrnn.config import schema
-from varrnn.data import ptb, pydoc, text
 from varrnn.data.corpus import Corpus, batchify, count_windows
+from varrnn.data.registry import TEXTS
 from varrnn.errors import UserError
 from varrnn.tasks import perplexity
 from varrnn.tasks.base import Metrics, Step, build_dropout, reject_unused_options
 from varrnn.tasks.model import ModelMasks, SequenceModel, initialise
 
-CORPORA = {
-    "ptb": lambda task: ptb.load(task.path),
-    "pydoc": lambda task: pydoc.load(),
-    "text": lambda task: text.load(task.train, task.valid, task.test, task.min_count),
-}
-SOURCES = {"ptb": ("path",), "pydoc": (), "text": ("train", "valid", "test", "min_count")}  # the options of each
 TEST_STEPS = 256  # window length of the test text, which is one stream: it affects memory only
 
 
@@ -113,12 +107,12 @@ def load(config: schema.RunConfig, device: torch.device) -> LanguageModelTask:
     """Read the corpus that the config names."""
     options = config.task
     assert isinstance(options, schema.LanguageModelConfig)
-    if options.corpus not in CORPORA:
-        raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(CORPORA)}")
+    if options.corpus not in TEXTS:
+        raise UserError(f"task.corpus={options.corpus}: allowed are {', '.join(TEXTS)}")
     if options.headline not in ("exact", "authors"):
         raise UserError(f"task.headline={options.headline}: allowed are exact, authors")
-    reject_unused_options(options, SOURCES, options.corpus)
-    return LanguageModelTask(CORPORA[options.corpus](options), options, device)
+    reject_unused_options(options, TEXTS, options.corpus)
+    return LanguageModelTask(TEXTS[options.corpus].load(options), options, device)
 
 
 def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> SequenceModel:

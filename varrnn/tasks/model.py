@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from varrnn.dropout import DropoutRates, MaskedModule, Masks, device_and_dtype, is_identity, sample_mask
 from varrnn.embedding import WordEmbedding
 from varrnn.kernels import softmax
-from varrnn.layers import VariationalGRU, VariationalLSTM, VariationalRNN
-
-LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU, "rnn": VariationalRNN}
+from varrnn.layers import LAYERS
 
 
 class ModelMasks(NamedTuple):

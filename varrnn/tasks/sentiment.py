@@ -11,8 +11,8 @@ from torch import Tensor
 
 from varrnn import rng
 from varrnn.config import schema
-from varrnn.data import cornell, csv_reviews, synthetic
-from varrnn.data.reviews import Reviews, Segments, frequent_words, segments
+from varrnn.data.registry import REVIEWS
+from varrnn.data.reviews import Segments, frequent_words, segments
 from varrnn.errors import UserError
 from varrnn.tasks import baselines, sentiment_model
 from varrnn.tasks.base import Metrics, Step, reject_unused_options
@@ -20,14 +20,12 @@ from varrnn.tasks.model import ModelMasks
 from varrnn.tasks.sentiment_model import SentimentModel
 
 ALLOWED = {
-    "reviews": ("cornell", "synthetic", "csv"),
+    "reviews": tuple(REVIEWS),
     "gate_activation": ("sigmoid", "hard_sigmoid"),
     "gru_candidate": ("tanh", "sigmoid"),
     "word_mask": ("sequence", "minibatch"),
     "scaling": ("inverted", "retain"),
 }
-SOURCES = {"cornell": ("path",), "synthetic_reviews": (), "reviews": ("path", "csv")}  # the options of each
-NAMES = {"cornell": "cornell", "synthetic": "synthetic_reviews", "csv": "reviews"}
 TRAIN_SAMPLE = 2655  # number of training segments for the train error: that of the test set at T = 200
 FIRST = 100  # the authors' train curve shows the first 100 segments
 LATE = 0.9  # of all epochs: the final value is the mean from here on, measured with more samples
@@ -356,8 +354,8 @@ def load(config: schema.RunConfig, device: torch.device) -> SentimentTask:
     options = config.task
     assert isinstance(options, schema.SentimentConfig)
     check(options)
-    reject_unused_options(options, SOURCES, NAMES[options.reviews])
-    reviews = read(options)
+    reject_unused_options(options, REVIEWS, options.reviews)
+    reviews = REVIEWS[options.reviews].load(options)
     data = segments(reviews, options.steps, options.max_words, options.hold_out)
     words = frequent_words(reviews.texts, options.max_words)
     return SentimentTask(data, reviews.name, reviews.sha256, config, device, words)
@@ -371,19 +369,6 @@ def build_model(config: schema.RunConfig, vocabulary: Mapping[str, Any]) -> Sent
 def train_eval_indices(count: int) -> Tensor:
     """The training segments of the train error: random, but the same in all runs."""
     return torch.from_numpy(np.sort(np.random.RandomState(0).permutation(count)[:TRAIN_SAMPLE]))
-
-
-def read(options: schema.SentimentConfig) -> Reviews:
-    """The reviews by their name."""
-    if options.reviews == "cornell":
-        return cornell.load(options.path)
-    if options.reviews == "synthetic":
-        return synthetic.load()
-    if options.csv is None:
-        raise UserError("task=reviews: no file; set task.path=file.csv, a CSV file with the columns text and rating")
-    if options.path not in (None, options.csv):
-        raise UserError(f"task.path={options.path} and task.csv={options.csv}: two names of the same option; give one")
-    return csv_reviews.load(options.csv)
 
 
 def check(options: schema.SentimentConfig) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from varrnn.config.schema import LANGUAGE_MODEL, RunConfig
 from varrnn.errors import UserError
+from varrnn.layers import LAYERS
 
 
 def choose_device(config: RunConfig) -> torch.device:
@@ -106,7 +107,7 @@ def check_memory(config: RunConfig, device: torch.device) -> None:
 
     The estimate is a lower bound: weights and gradients of the recurrent layers, and the gates for the backward pass.
     """
-    size, gates = config.size, {"lstm": 4, "gru": 3}.get(config.cell, 1)
+    size, gates = config.size, LAYERS[config.cell].cell_type.num_gates
     weights = 2 * gates * (size.units + 1) * size.units  # of one layer
     states = (gates + 1) * config.task.steps * config.task.batch_size * size.units
     needed, there = 4 * size.layers * (2 * weights + states) / 1e9, memory_gb(device)

@@ -10,17 +10,13 @@ from typing import Any
 from varrnn import fileio
 from varrnn.config import compose
 from varrnn.config.schema import Logger, RunConfig
+from varrnn.data import registry
 from varrnn.errors import UserError
 from varrnn.training import summary as run_summary
 from varrnn.training.trained import TrainedRun, open_run
 from varrnn.training.vocabulary import VOCABULARY
 from varrnn.training.weights import CARD, METRICS, WEIGHTS, save_weights, write_metrics
 
-CORPORA = {
-    "ptb": "the Penn Treebank as prepared by Mikolov (929,589 training words of the Wall Street Journal, 10,000 types)",
-    "pydoc": "the help texts of Python's language reference, which come with CPython",
-    "cornell": 'the Cornell film reviews ("scale data" v1.0)',
-}
 SHOWN = ("valid_ppl", "test_ppl", "test_ppl_mc", "test_rmse", "test_rmse_mc")
 
 
@@ -58,7 +54,7 @@ def model_card(run: TrainedRun, summary: dict[str, Any], size: int, name: str) -
                       if key.startswith("p_") and value)  # fmt: skip
     numbers = ", ".join(f"{key} {metrics[key]:.2f}" for key in SHOWN if metrics.get(key) is not None)
     network = f"{config.size.layers} layers of {config.size.units} {config.cell.upper()} units"
-    corpus = CORPORA.get(summary["data"]["name"], summary["data"]["name"])
+    corpus = registry.describe(summary["data"]["name"])
     if run.is_language_model:
         use = f'`python scripts/generate.py results/weights/{name} --prompt "the company said"`'
     else:

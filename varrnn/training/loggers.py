@@ -17,6 +17,7 @@ from typing import Any
 
 from varrnn import fileio
 from varrnn.config.schema import RunConfig, flatten
+from varrnn.errors import UserError
 
 CLOSE_SECONDS = 20.0  # maximum wait for the last points at the end of a run
 PRIVATE = ("runs_root", "run_dir", "logger.")  # not hyper-parameters
@@ -219,12 +220,14 @@ def run_id(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
-BACKENDS: dict[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoard, "wandb": Wandb}
+BACKENDS: dict[str, Callable[[Path, RunConfig], Logger]] = {"tensorboard": TensorBoard, "wandb": Wandb}
 
 
 def make_logger(config: RunConfig, folder: Path, say: Callable[[str], None]) -> Logger:
     """The logger that the config names."""
-    if config.logger.name == "csv":
+    name = config.logger.name
+    if name == "csv":
         return Logger()
-    backend = BACKENDS[config.logger.name]
-    return BackgroundLogger(config.logger.name, lambda: backend(folder, config), say)
+    if name not in BACKENDS:
+        raise UserError(f"logger.name={name}: allowed are csv, {', '.join(BACKENDS)}")
+    return BackgroundLogger(name, lambda: BACKENDS[name](folder, config), say)
