@@ -110,17 +110,13 @@ def _layer_from_torch(name: str, old: nn.Module, rates: Rates) -> nn.Module:
         raise ValueError(f"from_torch: {name} has proj_size={old.proj_size}, which this package does not support")
     options = {"nonlinearity": old.nonlinearity} if isinstance(old, nn.RNN) else {}
     made: Any = LAYERS[type(old)]
-    return made(
-        old.input_size,
-        old.hidden_size,
-        old.num_layers,
-        bias=old.bias,
-        batch_first=old.batch_first,
-        dropout=rates,
-        bidirectional=old.bidirectional,
-        device="meta",
-        **options,
-    )
+    return made(**_layer_arguments(old), dropout=rates, **options)
+
+
+def _layer_arguments(old: nn.RNNBase | VariationalRNNBase) -> dict[str, Any]:
+    """The arguments that torch's layers and ours share; the parameters are copied later."""
+    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional")
+    return {name: getattr(old, name) for name in names} | {"device": "meta"}
 
 
 def _layer_to_torch(name: str, old: VariationalRNNBase) -> nn.Module:
@@ -135,16 +131,7 @@ def _layer_to_torch(name: str, old: VariationalRNNBase) -> nn.Module:
     options = {"nonlinearity": old.nonlinearity} if isinstance(old, VariationalRNN | VariationalRNNCell) else {}
     if type(old) in CELLS.values():
         return theirs(old.input_size, old.hidden_size, bias=old.bias, device="meta", **options)
-    return theirs(
-        old.input_size,
-        old.hidden_size,
-        old.num_layers,
-        bias=old.bias,
-        batch_first=old.batch_first,
-        bidirectional=old.bidirectional,
-        device="meta",
-        **options,
-    )
+    return theirs(**_layer_arguments(old), **options)
 
 
 def _options(old: nn.Embedding) -> dict[str, Any]:

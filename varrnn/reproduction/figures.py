@@ -106,6 +106,36 @@ def figure_artefact(
     return Artefact(name, title, render, **rest)
 
 
+class Panel(NamedTuple):
+    """A panel of curves."""
+
+    plot: Callable[[Axes, Records, Curves, str], None]  # error_panel, approximation_panel, train_panel or loss_panel
+    curves: Curves
+    title: str
+
+
+def curve_figure(
+    file: str,
+    title: str,
+    *panels: Panel,
+    adjust: Callable[[list[Axes]], None] = lambda axes: None,
+    runs: tuple[Run, ...] = (),
+    **rest: Any,
+) -> Artefact:
+    """An artefact of one figure whose panels show curves: its runs are those of the curves, and further `runs`.
+
+    `adjust` is called with the finished panels, for example `share_y`.
+    """
+
+    def draw(axes: list[Axes], records: Records) -> None:
+        for one, panel in zip(axes, panels):
+            panel.plot(one, records, panel.curves, panel.title)
+        adjust(axes)
+
+    shown = tuple(run for panel in panels for _, run in panel.curves.values())
+    return figure_artefact(file, title, draw, panels=len(panels), runs=shown + runs, **rest)
+
+
 def error_curve(group: Group) -> Curve:
     """Test error by MC dropout against epochs."""
     return group.curve(group.records[0].error_column)
@@ -245,6 +275,11 @@ def error_panel(
     if plot_curves(axes, records, curves, get_curve):
         baselines(axes, records, curves)
     decorate(axes, title, ylabel="RMSE")
+
+
+def approximation_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
+    """A panel of figures 9 and 12: test error of the dropout approximation against epochs."""
+    error_panel(axes, records, curves, title, history("test_rmse"))
 
 
 def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
