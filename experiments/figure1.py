@@ -70,8 +70,8 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
     look = {"arrowstyle": "-|>", "color": colour, "lw": 1.8 if mask else 0.9, "ls": "-" if mask else "--"}
     axes.annotate("", head, tail, arrowprops=look)
     for number, kept in enumerate(mask or ()):
-        place = (number - (UNITS - 1) / 2) * 0.075
-        spot = (x0 + 0.12, (y0 + y1) / 2 + place) if upward else ((x0 + x1) / 2 + place, y0 + 0.13)
+        shift = (number - (UNITS - 1) / 2) * 0.075
+        spot = (x0 + 0.12, (y0 + y1) / 2 + shift) if upward else ((x0 + x1) / 2 + shift, y0 + 0.13)
         axes.plot(*spot, "s", ms=2.3, mfc=colour if kept else "white", mec=colour, mew=0.5)
 
 

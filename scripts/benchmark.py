@@ -242,8 +242,8 @@ def main() -> None:
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))
-    if told := closing(machine, file):
-        print(told)
+    if message := closing(machine, file):
+        print(message)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def default_out(folder: Path) -> Path:
 def load(folder: Path, overrides: list[str]) -> tuple[Any, Any]:
     """Task and model of a finished run, or of exported weights."""
     run = open_run(folder, overrides)
-    if not run.config.model.drops:
+    if not run.config.model.has_dropout:
         name = run.config.model.name
         raise UserError(f"{folder}: model={name} has no dropout, so there is nothing to sample")
     task = base.build(run.config, run.device)

@@ -37,16 +37,16 @@ def main() -> None:
     if options.relocate:
         moves = record_paths.relocate(options.to)
         print("".join(f"moved {old}\n   to {new}\n" for old, new in moves) + f"{len(moves)} records moved")
-    refused = 0
+    rejected = 0
     for folder in options.runs:
         try:
             path = publish(folder, options.to)
             print(f"wrote {path} ({path.stat().st_size / 1024:.0f} KB)")
         except UserError as error:
-            refused += 1
-            print(f"refused: {error}", file=sys.stderr)
-    print(f"{len(options.runs) - refused} published, {refused} refused; update tables and figures with `make paper`")
-    sys.exit(1 if refused else 0)
+            rejected += 1
+            print(f"rejected: {error}", file=sys.stderr)
+    print(f"{len(options.runs) - rejected} published, {rejected} rejected; update tables and figures with `make paper`")
+    sys.exit(1 if rejected else 0)
 
 
 if __name__ == "__main__":

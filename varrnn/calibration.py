@@ -46,10 +46,10 @@ class Reliability:
             self.counts, self.confidences, self.hits = zero, zero.clone(), zero.clone()
         # intervals open on the left, (k/bins, (k+1)/bins], as Guo et al. (2017) define them
         edges = torch.linspace(0, 1, self.bins + 1, device=confidence.device, dtype=confidence.dtype)
-        place = torch.bucketize(confidence, edges[1:-1])
-        self.counts.index_add_(0, place, torch.ones_like(confidence, dtype=torch.float64))
-        self.confidences.index_add_(0, place, confidence.double())
-        self.hits.index_add_(0, place, correct.double())
+        bins = torch.bucketize(confidence, edges[1:-1])
+        self.counts.index_add_(0, bins, torch.ones_like(confidence, dtype=torch.float64))
+        self.confidences.index_add_(0, bins, confidence.double())
+        self.hits.index_add_(0, bins, correct.double())
         return self
 
     @property

@@ -58,7 +58,7 @@ class VariationalCellBase(VariationalRNNBase):
 
     def _draw_masks(self, batch_size: int, steps: int) -> tuple[Masks, ...]:
         rates = self.dropout
-        if rates.for_layers().drops and not rates.per_step and not is_held(self):
+        if rates.for_layers().is_active and not rates.per_step and not is_held(self):
             raise RuntimeError(
                 f"{type(self).__name__} sees one step and does not know where a sequence begins: draw masks once per "
                 "sequence, masks = cell.sample_masks(batch_size), and pass them to every step, or open "
@@ -67,7 +67,7 @@ class VariationalCellBase(VariationalRNNBase):
         key = (batch_size, rates, *self._factory_kwargs().values())
         if rates.per_step:
             return self.sample_masks(batch_size)
-        return self.draw_or_held(key, self.sample_masks, batch_size)
+        return self.sample_unless_held(key, self.sample_masks, batch_size)
 
     def _with_layer_axis(self, hx: Any, batch_size: int, batched: bool) -> State | Tensor | None:
         """Check the state and add the axis of layers that the states of whole layers have."""

@@ -127,8 +127,8 @@ def unroll(cell: Cell, x: Tensor, state: State, w: Weights, masks: Masks, length
     for t in range(x.shape[0]):
         new = cell.step(x[t], state, w, masks_at(masks, t))
         if lengths is not None:
-            going_on = (t < lengths).unsqueeze(1)
-            new = tuple(torch.where(going_on, after, before) for after, before in zip(new, state))
+            active = (t < lengths).unsqueeze(1)
+            new = tuple(torch.where(active, after, before) for after, before in zip(new, state))
         state = new
         history.append(state)
     return tuple(torch.stack(steps) for steps in zip(*history))

@@ -114,7 +114,7 @@ class DropoutRates:
         return self
 
     @property
-    def drops(self) -> bool:
+    def is_active(self) -> bool:
         """Whether anything is dropped at all."""
         return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
 
@@ -207,17 +207,17 @@ def device_and_dtype(weight: Tensor) -> dict[str, Any]:
     return {"device": weight.device, "dtype": weight.dtype}
 
 
-def sample_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **where) -> Tensor:
+def sample_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None, **factory_kwargs) -> Tensor:
     """One mask with inverted scaling: 0 with probability p, else 1/(1-p), so that its mean is one."""
     if in_functorch():  # vmap(randomness="different") rejects in-place sampling
-        return torch.bernoulli(torch.full(shape, 1.0 - p, **where), generator=generator) / (1.0 - p)
-    return torch.empty(shape, **where).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
+        return torch.bernoulli(torch.full(shape, 1.0 - p, **factory_kwargs), generator=generator) / (1.0 - p)
+    return torch.empty(shape, **factory_kwargs).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
 
 
-def identity_mask(**where) -> Tensor:
+def identity_mask(**factory_kwargs) -> Tensor:
     """A mask of ones (no dropout), shared over every axis. Kernels recognise its mark and skip the multiplication."""
     with torch.inference_mode(False):  # only a normal tensor has a version counter, which shows later writes
-        one = torch.ones(1, 1, 1, 1, **where)
+        one = torch.ones(1, 1, 1, 1, **factory_kwargs)
     one.varrnn_ones = True  # type: ignore[attr-defined]
     return one
 
@@ -273,19 +273,22 @@ def sample_masks(
     steps: int | None = None,
     generator: torch.Generator | None = None,
     cell_scaling: str = "read",
-    **where,
+    **factory_kwargs,
 ) -> Masks:
     """Draw z_x, z_h and z_c of one layer: one mask per sequence (or batch) for all steps, unless ``per_step``."""
     if dropout.per_step and steps is None:
         raise ValueError("per_step=True draws a mask at every time step: give steps= (the length of the input)")
     rows = 1 if dropout.per_batch else batch_size
     shape = (steps if dropout.per_step and steps else 1, gates if dropout.per_gate else 1, rows)
-    z_x = sample_mask((*shape, input_size), dropout.p_W, generator, **where) if dropout.p_W else identity_mask(**where)
-    z_h = sample_mask((*shape, hidden_size), dropout.p_U, generator, **where) if dropout.p_U else identity_mask(**where)
-    if not dropout.p_c:
-        return Masks(z_x, z_h, identity_mask(**where))
-    z_c = sample_mask((shape[0], 1, rows, hidden_size), dropout.p_c, generator, **where)
-    return Masks(z_x, z_h, scale_cell_mask(z_c, dropout.p_c, cell_scaling))
+    sizes = (
+        ((*shape, input_size), dropout.p_W),
+        ((*shape, hidden_size), dropout.p_U),
+        ((shape[0], 1, rows, hidden_size), dropout.p_c),
+    )
+    z_x, z_h, z_c = (
+        sample_mask(size, p, generator, **factory_kwargs) if p else identity_mask(**factory_kwargs) for size, p in sizes
+    )
+    return Masks(z_x, z_h, scale_cell_mask(z_c, dropout.p_c, cell_scaling) if dropout.p_c else z_c)
 
 
 def scale_cell_mask(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
@@ -304,11 +307,10 @@ def scale_cell_mask(z_c: Tensor, p_c: float, cell_scaling: str) -> Tensor:
     return scaled
 
 
-def mean_masks(dropout: DropoutRates, cell_scaling: str = "read", **where) -> Masks:
+def mean_masks(dropout: DropoutRates, cell_scaling: str = "read", **factory_kwargs) -> Masks:
     """The masks of eval(): ones, the mean of masks with inverted scaling (for p_c see scale_cell_mask)."""
-    z_x, z_h, z_c = (
-        identity_mask(**where) for _ in range(3)
-    )  # separate tensors: the caller may write into one of them
+    # separate tensors: the caller may write into one of them
+    z_x, z_h, z_c = (identity_mask(**factory_kwargs) for _ in range(3))
     if cell_scaling == "step" and dropout.p_c:
         z_c = torch.cat([z_c * (1.0 - dropout.p_c), z_c], dim=1)
     return Masks(z_x, z_h, z_c)
@@ -329,7 +331,7 @@ class MaskedModule(nn.Module):
     def dropout_active(self) -> bool:
         return self.training or self._mc_depth > 0
 
-    def draw_or_held(self, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
+    def sample_unless_held(self, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
         """``draw(*args)``; in a ``hold_masks`` block, the result of the first call with this key."""
         return _held(self, key, draw, *args) if _blocks else draw(*args)
 

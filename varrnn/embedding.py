@@ -122,7 +122,7 @@ class WordEmbedding(MaskedModule, nn.Embedding):
         if self.per_token or not is_held(self):
             return self.sample_mask(words)
         batch = 1 if words.dim() == 1 else words.shape[1 - self._time_axis(words)]
-        keys = self.draw_or_held((batch, words.device), sample_keys, batch, words.device)
+        keys = self.sample_unless_held((batch, words.device), sample_keys, batch, words.device)
         rows = keys.unsqueeze(self._time_axis(words)) if words.dim() == 2 else keys
         return hashed_mask(rows, words, self.p_E).to(self.weight.dtype).unsqueeze(-1)
 

@@ -97,30 +97,30 @@ class VariationalRNNBase(MaskedModule):
         sequences = Sequences.from_input(input, self.batch_first, self.input_size, type(self).__name__)
         layers = self.num_layers * self.directions
         hidden = sequences.initial_state(hx, (layers, self.hidden_size), self.cell.num_states, type(self).__name__)
-        drawn = self._masks(masks, sequences)
+        layer_masks = self._masks(masks, sequences)
         dtype = self._compute_dtype(sequences.data)
         check_state_dtype(type(self).__name__, hidden, sequences.data)
         hidden = tuple(in_dtype(h, dtype) for h in hidden)
         with autocast_disabled(sequences.data.device.type):  # everything is cast once, before the first step
-            out, final = self._forward(sequences, hidden, drawn, dtype)
+            out, final = self._forward(sequences, hidden, layer_masks, dtype)
         return sequences.to_output(out), final if self.cell.num_states > 1 else final[0]
 
     def _forward(
-        self, sequences: Sequences, hidden: State, drawn: tuple[Masks, ...], dtype: torch.dtype
+        self, sequences: Sequences, hidden: State, layer_masks: tuple[Masks, ...], dtype: torch.dtype
     ) -> tuple[Tensor, State]:
-        out, finals = in_dtype(sequences.data, dtype), []
+        out, final_states = in_dtype(sequences.data, dtype), []
         for layer in range(self.num_layers):
             outputs = []
             for index in range(layer * self.directions, (layer + 1) * self.directions):
-                backwards = index % self.directions == 1
+                reverse = index % self.directions == 1
                 state = tuple(h[index] for h in hidden)
-                masks = Masks(*(dropout_masks.cast_mask(z, dtype) for z in drawn[index]))
-                steps = sequences.reverse(out) if backwards else out
+                masks = Masks(*(dropout_masks.cast_mask(z, dtype) for z in layer_masks[index]))
+                steps = sequences.reverse(out) if reverse else out
                 history, final = self._run_layer(steps, state, index, masks, sequences)
-                finals.append(final)
-                outputs.append(sequences.reverse(history) if backwards else history)
+                final_states.append(final)
+                outputs.append(sequences.reverse(history) if reverse else history)
             out = torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
-        return out, tuple(sequences.unbatch_state(torch.stack(h)) for h in zip(*finals))
+        return out, tuple(sequences.unbatch_state(torch.stack(h)) for h in zip(*final_states))
 
     def sample_masks(
         self, batch_size: int, steps: int | None = None, generator: torch.Generator | None = None
@@ -267,7 +267,7 @@ class VariationalRNNBase(MaskedModule):
         if self.dropout.per_step:
             return self.sample_masks(batch_size, steps)
         key = (batch_size, self.dropout, *self._factory_kwargs().values())
-        return self.draw_or_held(key, self.sample_masks, batch_size)
+        return self.sample_unless_held(key, self.sample_masks, batch_size)
 
     def _check_masks(self, index: int, masks: Masks, sequences: Sequences) -> None:
         steps, batch = sequences.length, sequences.batch_size
@@ -284,7 +284,7 @@ class VariationalRNNBase(MaskedModule):
                     f"{type(self).__name__}: {name} of layer x direction {index} has shape {tuple(z.shape)}; expected "
                     f"(time, gate, batch, unit) = {full}, or 1 on any axis that shares the mask"
                 )
-        if self.cell.num_states < 2 and not plain(masks.z_c):
+        if self.cell.num_states < 2 and not may_be_identity(masks.z_c):
             raise ValueError(f"{type(self).__name__} has no memory cell to mask: z_c must be ones, or use an LSTM")
 
     def extra_repr(self) -> str:
@@ -537,7 +537,7 @@ def _activations(gate: str, candidate: str) -> tuple[Activation, Activation]:
     return GATE_ACTIVATIONS[gate], CANDIDATE_ACTIVATIONS[candidate]
 
 
-def plain(z: Tensor) -> bool:
+def may_be_identity(z: Tensor) -> bool:
     """Whether a mask is ones; True where a check would synchronise a device or break a graph."""
     if z.device.type != "cpu" or torch.compiler.is_compiling() or is_traced_or_transformed():
         return True

@@ -108,11 +108,11 @@ class Prediction:
         levels = torch.as_tensor(q, dtype=torch.float64)
         if levels.dim() > 1 or not bool(((levels >= 0) & (levels <= 1)).all()):
             raise ValueError(f"q={q!r} must be a number from 0 to 1, or a sequence of them")
-        ordered = self.stack().sort(dim=0).values  # torch.quantile refuses more than 16 million numbers
-        places = (levels.flatten() * (self.samples - 1)).to(ordered.device)
-        below = places.floor().long().clamp(max=max(0, self.samples - 2))
+        ordered = self.stack().sort(dim=0).values  # torch.quantile rejects more than 16 million numbers
+        positions = (levels.flatten() * (self.samples - 1)).to(ordered.device)
+        below = positions.floor().long().clamp(max=max(0, self.samples - 2))
         above = (below + 1).clamp(max=self.samples - 1)
-        share = (places - below).to(ordered.dtype).view(-1, *[1] * (ordered.dim() - 1))
+        share = (positions - below).to(ordered.dtype).view(-1, *[1] * (ordered.dim() - 1))
         found = ordered[below].lerp(ordered[above], share)
         return found if levels.dim() else found[0]
 
@@ -366,9 +366,9 @@ class ForwardPasses:
             or not all(isinstance(part, Tensor) for part in output)
             or output[0].shape != output[1].shape
         ):
-            given = [tuple(t.shape) for t in tensors(output)]
+            shapes = [tuple(t.shape) for t in tensors(output)]
             raise TypeError(
-                f"{type(self.model).__name__} gives a {type(output).__name__} with tensors of {given}; "
+                f"{type(self.model).__name__} gives a {type(output).__name__} with tensors of {shapes}; "
                 "log_variance=True takes (mean, log variance), two tensors of one shape, or one with a last axis of 2; "
                 "convert it with apply=, for example apply=lambda output: output[:2]"
             )
@@ -392,8 +392,8 @@ class ForwardPasses:
         """The output without dropout, after `apply`; classes (integers) are not compared, since ties may flip."""
         with eval_mode(self.model), preserve_buffers(self.model), fork_rng(seed):
             output = self.run(count)
-            applied = self.postprocess(output)
-        return applied if applied.is_floating_point() else output
+            processed = self.postprocess(output)
+        return processed if processed.is_floating_point() else output
 
     def choose_chunk(self, samples: int) -> int:
         """As many samples as fit into CHUNK_BYTES: the same number on every machine for the same model and inputs."""
@@ -406,7 +406,7 @@ def is_stochastic(module: nn.Module) -> bool:
         return is_torch_dropout(module) or not isinstance(module, nn.modules.dropout._DropoutNd)
     dropout = getattr(module, "dropout", None)
     if isinstance(dropout, DropoutRates):
-        return (dropout.for_layers() if isinstance(module, VariationalRNNBase) else dropout).drops
+        return (dropout.for_layers() if isinstance(module, VariationalRNNBase) else dropout).is_active
     return getattr(module, "p_E", getattr(module, "p", 1.0)) > 0
 
 

@@ -68,7 +68,7 @@ class SequenceDropout(MaskedModule):
             return mask
         if not (self.p and self.dropout_active):
             return None
-        return self.draw_or_held((shape, self.p, x.device, x.dtype), self.sample_mask, shape, x)
+        return self.sample_unless_held((shape, self.p, x.device, x.dtype), self.sample_mask, shape, x)
 
     def _forward_packed(self, packed: PackedSequence, mask: Tensor | None) -> PackedSequence:
         data, sizes = packed.data, packed.batch_sizes

@@ -107,7 +107,7 @@ def test_no_gpu(benchmark, monkeypatch):
 
 
 @pytest.mark.slow
-def test_runs_side_by_side():
+def test_parallel_runs():
     """Every worker makes its steps, and the words of all of them are counted."""
     found = concurrency.measure(TINY, cores=2, rounds=3)
     assert found["runs"] == 2 and found["rounds"] == 3

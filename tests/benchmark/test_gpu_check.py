@@ -129,9 +129,9 @@ def test_the_whole_check_with_its_parts_replaced(script, record, monkeypatch, tm
     monkeypatch.chdir(tmp_path)
     assert script.main() == 0
     file = Path("runs/gpu_check/nvidia_a100_sxm4_40gb.json")
-    written, told = json.loads(file.read_text()), capsys.readouterr().out
+    written, output = json.loads(file.read_text()), capsys.readouterr().out
     assert written["kind"] == "gpu_check" and written["training"]["run"] == script.RUN
-    assert f"send us this record, in an issue, or publish it: python scripts/publish.py {file}" in told
+    assert f"send us this record, in an issue, or publish it: python scripts/publish.py {file}" in output
     record["tests"] = PASSED | {"failed": 1, "failures": ["tests.a::two"]}
     assert script.main() == 1 and "failed: tests.a::two" in capsys.readouterr().out
     with pytest.raises(UserError, match="could not be fetched"):
@@ -167,7 +167,7 @@ def test_publishing_takes_it_among_the_benchmarks(record, monkeypatch, tmp_path)
         ({"machine": MACHINE | {"commit": "0" * 40, "cpu": "/some/folder"}}, "/some/folder.* names this machine"),
     ],
 )
-def test_what_is_no_evidence_is_refused(record, change, message, monkeypatch, tmp_path):
+def test_a_record_that_proves_nothing_is_rejected(record, change, message, monkeypatch, tmp_path):
     monkeypatch.setattr(publish, "in_repository", lambda commit, _: commit == "0" * 40)
     file = tmp_path / "check.json"
     file.write_text(json.dumps({"schema": publish.SCHEMA, "kind": "gpu_check", **record, **change}))

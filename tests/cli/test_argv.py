@@ -34,7 +34,7 @@ def test_options_may_stand_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--epochs 3", r"--epochs: write optim\.epochs=3;"),
         ("--epochs=3 seed=2", r"--epochs=3: write optim\.epochs=3;"),
@@ -45,9 +45,9 @@ def test_options_may_stand_anywhere():
         ("-x", "-x: there is no such option"),
     ],
 )
-def test_flags_of_other_programs_are_answered_with_ours(monkeypatch, words, told):
+def test_flags_of_other_programs_are_answered_with_ours(monkeypatch, words, message):
     monkeypatch.setattr(sys, "argv", ["run.py", *words.split()])
-    with pytest.raises(UserError, match=rf"^{told}"):
+    with pytest.raises(UserError, match=rf"^{message}"):
         argv.normalize_argv()
 
 
@@ -139,7 +139,7 @@ def own_model(folder, text: str) -> tuple[str, str, str]:
         ("name: mine\np_Q: 0.3\n", "error: model.p_Q: there is no such group or option"),
     ],
 )
-def test_a_variant_of_ones_own(text, expected, tmp_path):
+def test_a_custom_variant(text, expected, tmp_path):
     done = python("run.py", *own_model(tmp_path, text))
     assert done.returncode == 1 and done.stderr.startswith(expected) and done.stderr.count("\n") == 1
 
@@ -190,7 +190,7 @@ def test_too_large_for_the_memory_is_one_line(tmp_path, monkeypatch):
         make_run("mc.samples=0", "size.units=10000000")
 
 
-def test_files_that_are_missing_when_a_run_goes_on(tmp_path, monkeypatch, capsys):
+def test_files_that_are_missing_when_a_run_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = make_run("mc.samples=0")
     longer = load_config(folder)

@@ -297,7 +297,7 @@ def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "told"),
+    ("model", "given", "message"),
     [
         ("variational_untied", ["model.p_U=0.1"], ["model.p_U=0.1 also sets model.p_E=0.1"]),
         ("variational_tied", ["model.p_W=0.1"], ["model.p_W=0.1 also sets model.p_y=0.1"]),
@@ -307,10 +307,10 @@ def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
         ("none", ["model.p_U=0.1"], []),
     ],
 )
-def test_an_override_that_moves_another_rate_is_said(model, given, told):
+def test_an_override_that_moves_another_rate_is_said(model, given, message):
     composed = compose.compose_raw([f"model={model}", *(word.split(",")[0] for word in given)])
     found = compose.moved_rates(composed, given)
-    assert len(found) == len(told) and all(line.startswith(start) for line, start in zip(found, told))
+    assert len(found) == len(message) and all(line.startswith(start) for line, start in zip(found, message))
     assert all(f"model={model} ties to it" in line for line in found)
 
 

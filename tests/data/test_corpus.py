@@ -112,16 +112,16 @@ def test_own_text_without_unk_loses_words_that_occur_once(write):
 
 
 @pytest.mark.parametrize(
-    ("train", "told"),
+    ("train", "message"),
     [
         ("a a b b b\n", r"its rarest words occur 2 times: set task\.min_count=3 so that they become <unk>, or put"),
         ("a a b b\n", r"train has no <unk>; put <unk> into the files"),  # no value of min_count helps
     ],
 )
-def test_unseen_words_where_no_word_is_rare(write, train, told):
-    with pytest.raises(UserError, match=told):
+def test_unseen_words_where_no_word_is_rare(write, train, message):
+    with pytest.raises(UserError, match=message):
         text.load(*write(train, "a zebra\n", "b b\n"))
-    if "min_count" in told:  # the advice helps
+    if "min_count" in message:  # the advice helps
         with pytest.warns(UserWarning, match="zebra"):
             assert text.load(*write(train, "a zebra\n", "b b\n"), min_count=3).num_words == 3
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from varrnn.data import download
-from varrnn.data.download import Refused
+from varrnn.data.download import FetchError
 from varrnn.data.files import sha256_of
 
 CONTENT = b"first file\n" * 5000
@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(int(fault))
             return
         start = int(asked[6:-1]) if asked and fault != "ignore range" else 0
-        start += fault == "wrong place"
+        start += fault == "wrong offset"
         body = server.content[start:]
         self.send_response(206 if start else 200)
         if start:
@@ -82,7 +82,7 @@ def test_a_broken_answer_is_resumed_where_it_broke(server):
     assert server.ranges == [None, "bytes=27500-", "bytes=41250-"]
 
 
-@pytest.mark.parametrize("fault", ["ignore range", "wrong place"])
+@pytest.mark.parametrize("fault", ["ignore range", "wrong offset"])
 def test_a_server_that_cannot_resume_is_asked_afresh(server, fault):
     server.plan = ("cut", fault)
     assert get(server) == CONTENT
@@ -97,14 +97,14 @@ def test_a_server_error_is_retried_a_missing_file_is_not(server):
     server.plan = ("503",)
     assert get(server) == CONTENT
     server.plan, server.ranges = ("404",), []
-    with pytest.raises(Refused, match=r"a\.txt: the server answers 404"):
+    with pytest.raises(FetchError, match=r"a\.txt: the server answers 404"):
         get(server)
     assert len(server.ranges) == 1
 
 
 def test_an_answer_that_always_breaks_is_refused_with_both_sums(server):
     server.plan, server.etag = ("cut",) * 3, None
-    with pytest.raises(Refused) as error:
+    with pytest.raises(FetchError) as error:
         get(server)
     for part in ("a.txt", "after 27,500 of 55,000", sha256_of(CONTENT[:27_500]), EXPECTED):
         assert part in str(error.value)
@@ -120,7 +120,7 @@ def test_an_answer_that_always_breaks_is_refused_with_both_sums(server):
 )
 def test_a_wrong_answer_is_refused_by_name_with_both_sums(server, fault, content, message):
     server.plan, server.content = (fault,), content
-    with pytest.raises(Refused, match=message) as error:
+    with pytest.raises(FetchError, match=message) as error:
         get(server)
     came = content[: len(content) // 2] if fault else content
     assert "a.txt" in str(error.value) and sha256_of(came) in str(error.value) and EXPECTED in str(error.value)
@@ -128,5 +128,5 @@ def test_a_wrong_answer_is_refused_by_name_with_both_sums(server, fault, content
 
 def test_an_endless_answer_is_cut(server, monkeypatch):
     monkeypatch.setattr(download, "LIMIT", 2**15)
-    with pytest.raises(Refused, match="larger than"):
+    with pytest.raises(FetchError, match="larger than"):
         get(server)

@@ -13,7 +13,7 @@ from helpers import ROOT
 
 from varrnn.data import archives, fetch
 from varrnn.data.archives import from_tar, from_wheel
-from varrnn.data.download import Refused
+from varrnn.data.download import FetchError
 from varrnn.data.files import sha256_of
 from varrnn.errors import UserError
 
@@ -45,28 +45,28 @@ def test_members_are_chosen_by_the_end_of_their_path():
 def test_paths_that_lead_out_count_for_nothing(member, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(Refused, match=r"not contain data/a\.txt"):
+    with pytest.raises(FetchError, match=r"not contain data/a\.txt"):
         from_tar(tar([(member, b"evil")]), ["data/a.txt"])
     assert from_tar(tar([(member, b"evil"), ("data/a.txt", b"good")]), ["data/a.txt"]) == {"data/a.txt": b"good"}
     assert not list(tmp_path.rglob("a.txt"))
 
 
 def test_links_and_huge_members_count_for_nothing(monkeypatch):
-    with pytest.raises(Refused, match="does not contain"):
+    with pytest.raises(FetchError, match="does not contain"):
         from_tar(tar([("data/a.txt", "/etc/passwd")]), ["data/a.txt"])
     monkeypatch.setattr(archives, "LIMIT", 10)
-    with pytest.raises(Refused, match="does not contain"):
+    with pytest.raises(FetchError, match="does not contain"):
         from_tar(tar([("data/a.txt", b"0" * 11)]), ["data/a.txt"])
     monkeypatch.setattr(archives, "TOTAL", 10)
-    with pytest.raises(Refused, match="claims more"):
+    with pytest.raises(FetchError, match="claims more"):
         from_tar(tar([("z", b"0" * 11)]), ["data/a.txt"])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", HTML, tar([("data/a.txt", bytes(range(256)) * 99)])[:200]])
 def test_a_broken_archive_is_refused(content):
-    with pytest.raises(Refused, match="not a readable tar"):
+    with pytest.raises(FetchError, match="not a readable tar"):
         from_tar(content, ["data/a.txt"])
-    with pytest.raises(Refused, match="not the expected wheel"):
+    with pytest.raises(FetchError, match="not the expected wheel"):
         from_wheel(content)
 
 
@@ -85,7 +85,7 @@ def test_the_wheel_is_parsed_and_never_run(monkeypatch, tmp_path):
     assert contents["ptb.train.txt"] == b" a b \n c \n", "one newline too many in train"
     assert contents["ptb.valid.txt"] == b" a b \n c \n\n"
     assert not (tmp_path / "ran").exists()
-    with pytest.raises(Refused, match="expected"):
+    with pytest.raises(FetchError, match="expected"):
         fetch.unpack_wheel(wheel(source + "#"))
 
 
@@ -100,7 +100,7 @@ class Web:
     def get(self):
         self.asked += 1
         if self.fault:
-            raise Refused(self.fault)
+            raise FetchError(self.fault)
         return from_tar(self.content, SUMS)
 
 
@@ -114,7 +114,7 @@ def recipe(monkeypatch, web):
     """A corpus of two files: the first source is broken."""
 
     def broken():
-        raise Refused("no network")
+        raise FetchError("no network")
 
     sources = [fetch.Source("first", broken), fetch.Source("second", web.get)]
     recipe = fetch.Recipe(
@@ -162,7 +162,7 @@ def test_a_wrong_member_is_refused_and_nothing_stays(recipe, web, tmp_path):
 
 
 def test_tokens_are_counted_too(recipe):
-    with pytest.raises(Refused, match=r"a\.txt: 15,000 tokens, expected 14,999"):
+    with pytest.raises(FetchError, match=r"a\.txt: 15,000 tokens, expected 14,999"):
         fetch.verify(replace(recipe, tokens={"a.txt": 14_999}), FILES)
 
 
@@ -194,9 +194,9 @@ def test_what_is_wrong_in_from_is_an_error_and_never_healed(recipe, web, tmp_pat
 @pytest.mark.parametrize("name", ["a.txt", "a.whl"])
 def test_a_file_that_is_no_archive_is_one_line(tmp_path, name):
     (tmp_path / name).write_text("no archive\n")
-    with pytest.raises(UserError, match=r"^ptb: --from .*; give simple-examples\.tgz, or a folder with ptb\.") as told:
+    with pytest.raises(UserError, match=r"^ptb: --from .*; give simple-examples\.tgz, or a folder with ptb\.") as error:
         fetch.fetch("ptb", tmp_path / "to", tmp_path / name, log=lambda _: None)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_download(recipe, web, tmp_path):

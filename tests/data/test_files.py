@@ -44,7 +44,7 @@ def test_named_folder_then_variable_then_data(small_ptb, tmp_path, monkeypatch):
         ptb.load(str(tmp_path / "named"))
 
 
-def test_nothing_anywhere_lists_the_places_and_the_ways_out(tmp_path):
+def test_missing_data_lists_the_folders_and_what_to_do(tmp_path):
     with pytest.raises(UserError) as error:
         cornell.load()
     for part in (
@@ -127,7 +127,7 @@ def test_what_other_code_has_made_is_made_again(tmp_path, monkeypatch):
     assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 1
 
 
-def test_no_place_for_a_cache_is_no_error(small_ptb, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_not_an_error(small_ptb, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     small_ptb.chmod(0o555)
@@ -153,7 +153,7 @@ def test_utf_16_and_32_are_named_with_the_command_that_converts_them(tmp_path, e
     content = ("a few words of text\n" * 5).encode(encoding)
     with pytest.raises(
         UserError, match=r"the text is (\S+), not UTF-8; convert the file: `iconv -f (\S+) -t UTF-8`"
-    ) as told:
+    ) as message:
         files.decode(tmp_path / "a.txt", content)
-    named = str(told.value).split("iconv -f ")[1].split()[0]
+    named = str(message.value).split("iconv -f ")[1].split()[0]
     assert content.decode(named).lstrip("\ufeff") == "a few words of text\n" * 5

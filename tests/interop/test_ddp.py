@@ -39,11 +39,11 @@ def test_two_processes(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(tmp_path)],
-            env={**os.environ, **place, "RANK": str(rank)},
+            env={**os.environ, **environment, "RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
         )

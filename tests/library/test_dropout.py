@@ -186,13 +186,13 @@ def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
 
 
 @pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU])
-def test_every_place_has_a_mask_of_ones_of_its_own(layer):
+def test_masks_of_ones_are_separate_tensors(layer):
     """Writing into one leaves the others alone."""
     layer = layer(I, H, 2, bidirectional=True)
     for masks in (layer.mean_masks(), layer.sample_masks(B)):
         masks[1].z_h.mul_(3.0)
         changed = [
-            (place, name) for place, m in enumerate(masks) for name, z in m._asdict().items() if not is_identity(z)
+            (index, name) for index, m in enumerate(masks) for name, z in m._asdict().items() if not is_identity(z)
         ]
         assert changed == [(1, "z_h")]
     with torch.inference_mode():

@@ -26,7 +26,7 @@ def test_the_dog_and_the_cat(batch_first):
         assert 0.3 < (gone[:, 0] == gone[:, other]).float().mean() < 0.7
 
 
-def test_per_token_drops_each_occurrence_on_its_own():
+def test_per_token_drops_each_occurrence_independently():
     embedding = WordEmbedding(4, 8, p_E=0.5, per_token=True)
     gone = dropped(embedding, SENTENCE.expand(200, -1).T)
     assert 0.3 < (gone[0] == gone[3]).float().mean() < 0.7

@@ -69,7 +69,7 @@ def test_the_guide(capsys):
 def test_arguments_and_shapes_of_modules_are_documented():
     for value in NAMES.values():
         if inspect.isclass(value) and issubclass(value, nn.Module):
-            told = inspect.getdoc(value)
-            assert "Args:" in told and "Shape:" in told, value
-            missing = [name for name in inspect.signature(value).parameters if name.strip("_") not in told]
+            docs = inspect.getdoc(value)
+            assert "Args:" in docs and "Shape:" in docs, value
+            missing = [name for name in inspect.signature(value).parameters if name.strip("_") not in docs]
             assert not [name for name in missing if not name.startswith("_")], (value, missing)

@@ -17,13 +17,13 @@ def test_folders_are_made_and_files_written(tmp_path):
     assert not list((tmp_path / "a" / "b").iterdir())  # the trial leaves nothing
 
 
-@pytest.mark.parametrize("place", ["a.txt", "a.txt/deep", "a.txt/deep/deeper"])
-def test_a_file_where_a_folder_should_be(tmp_path, place):
+@pytest.mark.parametrize("path", ["a.txt", "a.txt/deep", "a.txt/deep/deeper"])
+def test_a_file_where_a_folder_should_be(tmp_path, path):
     (tmp_path / "a.txt").write_text("kept")
-    with pytest.raises(UserError) as told:
-        fileio.folder(tmp_path / place)
+    with pytest.raises(UserError) as message:
+        fileio.folder(tmp_path / path)
     reason = f"{tmp_path / 'a.txt'} is a file, not a folder"
-    assert str(told.value).startswith(f"{tmp_path / place}: cannot be written ({reason});")
+    assert str(message.value).startswith(f"{tmp_path / path}: cannot be written ({reason});")
     assert (tmp_path / "a.txt").read_text() == "kept"
 
 
@@ -59,6 +59,6 @@ def test_links_modes_and_devices_stay_what_they_are(tmp_path):
     os.close(reader)
 
 
-def test_a_full_disk_is_told_apart(tmp_path):
+def test_a_full_disk_has_its_message(tmp_path):
     with pytest.raises(UserError, match=r"No space left on device\); free some space"), fileio.writing(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -172,7 +172,7 @@ def test_modes_decide_whether_masks_are_on():
             assert torch.equal(layer(x)[0], layer(x)[0]) and not torch.equal(layer(x)[0], plain)
 
 
-def test_other_threads_have_masks_of_their_own():
+def test_other_threads_have_separate_masks():
     layer, x, found = VariationalLSTM(H, H, dropout=RATES), torch.randn(T, B, H), []
     with hold_masks(layer):
         first = layer(x)[0]

@@ -108,13 +108,13 @@ def test_a_layer_shows_every_option_that_was_chosen():
 
 @pytest.mark.parametrize("ours", LAYERS)
 def test_help_explains_what_torch_does_not_have(ours):
-    told = inspect.getdoc(ours)
+    docs = inspect.getdoc(ours)
     ours_alone = [name for name, p in inspect.signature(ours).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    assert all(f"{name}: " in told for name in ("dropout", *ours_alone))
-    assert "the first included, and the recurrent state" in " ".join(told.split()) and "``torch.nn." in told
+    assert all(f"{name}: " in docs for name in ("dropout", *ours_alone))
+    assert "the first included, and the recurrent state" in " ".join(docs.split()) and "``torch.nn." in docs
     activations = {"gate_activation": GATE_ACTIVATIONS, "candidate_activation": CANDIDATE_ACTIVATIONS}
-    for allowed in (names for option, names in activations.items() if option in told):
-        assert all(f'"{name}"' in told for name in allowed)
+    for allowed in (names for option, names in activations.items() if option in docs):
+        assert all(f'"{name}"' in docs for name in allowed)
     assert inspect.getdoc(ours.__init__) != inspect.getdoc(nn.Module.__init__)
 
 

@@ -57,9 +57,9 @@ def test_copies_are_equal_and_independent(make):
 def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
     layer, x = make(I, H, dropout=RATES).eval(), torch.randn(T, B, I)
     with mc_dropout(layer):
-        twins = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+        copies = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
         assert not torch.equal(layer(x)[0], layer(x)[0])
-    for copied in twins:
+    for copied in copies:
         assert torch.equal(copied(x)[0], layer(x)[0])
     layer.compile()  # nn.Module leaves that out of a copy, which would call the original
     assert copy.deepcopy(layer)._compiled_call_impl is None and pickle.loads(pickle.dumps(layer))

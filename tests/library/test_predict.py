@@ -138,7 +138,7 @@ def test_sequence_model_and_other_calls():
     assert packed.mean.shape == (8, 6)
 
 
-def test_every_gpu_draws_masks_of_its_own(monkeypatch):
+def test_every_gpu_draws_separate_masks(monkeypatch):
     """Copies of a chunk on two GPUs would be the same samples; and no GPU is switched to for that."""
     generators = tuple(torch.Generator() for _ in range(3))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)

@@ -22,7 +22,7 @@ CELLS = {
 DTYPES = [torch.float32, torch.float64]  # the kernels in C, and in torch's operations
 
 
-def twins(cell: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, nn.Module, Tensor]:
+def layer_and_reference(cell: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, nn.Module, Tensor]:
     fast, slow = (CELLS[cell](3, 4, backend=backend, dtype=dtype).eval() for backend in ("auto", "reference"))
     slow.load_state_dict(fast.state_dict())
     return fast, slow, torch.randn(3, 2, 3, dtype=dtype)
@@ -68,14 +68,14 @@ FOLLOWERS = {
 @pytest.mark.parametrize("follower", FOLLOWERS)
 @pytest.mark.parametrize("cell", CELLS)
 def test_same_as_the_reference(cell: str, follower: str, dtype: torch.dtype) -> None:
-    fast, slow, x = twins(cell, dtype)
+    fast, slow, x = layer_and_reference(cell, dtype)
     torch.testing.assert_close(FOLLOWERS[follower](fast, x), FOLLOWERS[follower](slow, x))
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_masks_may_be_mapped_over(cell: str) -> None:
     """One function from q(omega) for each element of the map; no value of a mask is asked for."""
-    layer, _, x = twins(cell)
+    layer, _, x = layer_and_reference(cell)
     layer.dropout = 0.5
     masks = [layer.sample_masks(2) for _ in range(3)]
     stacked = torch.utils._pytree.tree_map(lambda *z: torch.stack(z), *masks)
@@ -84,8 +84,8 @@ def test_masks_may_be_mapped_over(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_gradients_of_each_sequence_with_masks_of_its_own(cell: str) -> None:
-    layer, _, x = twins(cell)
+def test_gradients_of_each_sequence_with_its_masks(cell: str) -> None:
+    layer, _, x = layer_and_reference(cell)
     layer.dropout = 0.5
     layer.train()
     weights, same = dict(layer.named_parameters()), x[:, :1].expand(-1, 6, -1)
@@ -102,7 +102,7 @@ def test_gradients_of_each_sequence_with_masks_of_its_own(cell: str) -> None:
 def test_export(cell: str, strict: bool) -> None:
     if strict and torch.__version__.startswith("2.6."):
         pytest.skip("the strict export of torch 2.6 cannot mark a tensor; strict=False, or to_torch")
-    fast, _, x = twins(cell)
+    fast, _, x = layer_and_reference(cell)
     exported = torch.export.export(fast, (x,), strict=strict).module()
     torch.testing.assert_close(exported(x + 1), fast(x + 1))
 
@@ -111,7 +111,7 @@ def test_export(cell: str, strict: bool) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_many_gradients_at_once(cell: str, dtype: torch.dtype) -> None:
     """The forward pass is a plain one here; that gradients come in a batch is seen in the backward pass."""
-    fast, slow, x = twins(cell, dtype)
+    fast, slow, x = layer_and_reference(cell, dtype)
     jacobian = partial(torch.autograd.functional.jacobian, inputs=x, vectorize=True)
     torch.testing.assert_close(jacobian(lambda x: fast(x)[0]), jacobian(lambda x: slow(x)[0]))
     x.requires_grad_()
@@ -126,7 +126,7 @@ def test_many_gradients_at_once(cell: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_second_derivatives(cell: str, dtype: torch.dtype) -> None:
     """A gradient penalty, with masks, whose gradients by the weights and the input are those of the reference."""
-    fast, slow, x = twins(cell, dtype)
+    fast, slow, x = layer_and_reference(cell, dtype)
     fast.dropout = DropoutRates.variational(p_W=0.3, p_U=0.3, tied=False)
     masks = fast.sample_masks(x.shape[1])
     found = []
@@ -143,7 +143,7 @@ def test_second_derivatives(cell: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_inputs_that_depend_on_each_other(cell: str) -> None:
     """The gradient by a weight from which the input was computed too is counted once."""
-    fast, slow, x = twins(cell, torch.float64)
+    fast, slow, x = layer_and_reference(cell, torch.float64)
     found = []
     for layer in (fast, slow):
         given = x * layer.weight_ih_l0.sum()  # the input is a function of a weight
@@ -163,7 +163,7 @@ def test_gradgradcheck(cell: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_trace_called_with_another_length_raises(cell: str) -> None:
-    layer, _, x = twins(cell)
+    layer, _, x = layer_and_reference(cell)
     traced = torch.jit.trace(layer, x)
     torch.testing.assert_close(traced(x + 1), layer(x + 1))
     for length in (1, 2, 6):

@@ -45,24 +45,24 @@ def test_another_run_is_never_replaced(tmp_path) -> None:
     record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), tmp_path / "nothing.json")
 
 
-def test_a_language_model_with_another_horizon_is_another_run(tmp_path) -> None:
+def test_a_language_model_with_other_epochs_is_another_run(tmp_path) -> None:
     """It matches no row of a table, so it must not take the place of the run that does."""
     longer = record_paths.relative_path(as_record(Path(), content(language_model("small", "naive", "optim.epochs=50"))))
     assert longer == FOLDER / "optim.epochs=50" / "seed_1.json"
     sentiment = (*paper_runs.sentiment("naive"), "optim.epochs=40")
-    place = record_paths.relative_path(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
-    assert place.parent.name == "default"  # which resumes, and whose verdict says "short horizon"
+    path = record_paths.relative_path(as_record(Path(), synthetic.record(sentiment, 1, {"test_rmse": 0.1})))
+    assert path.parent.name == "default"  # which resumes, and whose verdict says "few epochs"
 
 
 def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
     """The default went from inverted to retain: older records move, those of the standard model stay."""
     inverted = "task.scaling=inverted"
-    places = {
+    paths = {
         run: record_paths.relative_path(as_record(Path(), synthetic.record(run, 1, {"test_rmse": 0.1}))).parent.name
         for model in ("naive", "none")
         for run in ((*paper_runs.sentiment(model), inverted), paper_runs.sentiment(model))
     }
-    assert list(places.values()) == [inverted, "default", "default", "default"]
+    assert list(paths.values()) == [inverted, "default", "default", "default"]
     for model, same in (("naive", False), ("none", True)):
         content = synthetic.record(paper_runs.sentiment(model), 1, {"test_rmse": 0.1})
         content["config"]["task"]["scaling"] = "inverted"  # as the records of that time have it, whatever the model
@@ -133,7 +133,7 @@ def test_mc_without_word_dropout_is_not_replaced_by_the_ablation(tmp_path) -> No
     record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), path)
 
 
-def test_tidy_moves_records_that_changed_places(tmp_path) -> None:
+def test_relocate_moves_records_whose_path_changed(tmp_path) -> None:
     first, second = write(tmp_path, "default", OTHER), write(tmp_path, OTHER_NAME, DEFAULT)
     before = first.read_text(), second.read_text()
     assert record_paths.relocate(tmp_path) == [(first, second), (second, first)]
@@ -141,7 +141,7 @@ def test_tidy_moves_records_that_changed_places(tmp_path) -> None:
     assert record_paths.relocate(tmp_path) == []
 
 
-def test_tidy_leaves_no_empty_folder_and_refuses_two_records_of_one_run(tmp_path) -> None:
+def test_relocate_leaves_no_empty_folder_and_rejects_two_records_of_one_run(tmp_path) -> None:
     old = write(tmp_path, "model.p_W=0.3", OTHER)
     record_paths.relocate(tmp_path)
     assert not old.parent.exists() and (tmp_path / FOLDER / OTHER_NAME / "seed_1.json").is_file()

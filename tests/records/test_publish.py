@@ -1,4 +1,4 @@
-"""Publishing: what becomes a record, and what is refused."""
+"""Publishing: what becomes a record, and what is rejected."""
 
 import json
 import socket
@@ -254,10 +254,10 @@ def test_known_hashes_are_those_of_the_true_files(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_command_line_goes_on_after_a_refusal(tmp_path) -> None:
+def test_command_line_continues_after_a_rejected_run(tmp_path) -> None:
     script = ROOT / "scripts" / "publish.py"
     words = [sys.executable, str(script), str(tmp_path / "a"), str(tmp_path / "b"), "--to", str(tmp_path / "records")]
     answer = subprocess.run(words, capture_output=True, text=True)
     assert (
-        answer.returncode == 1 and answer.stderr.count("refused: ") == 2 and "0 published, 2 refused" in answer.stdout
+        answer.returncode == 1 and answer.stderr.count("rejected: ") == 2 and "0 published, 2 rejected" in answer.stdout
     )

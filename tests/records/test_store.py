@@ -103,7 +103,7 @@ def test_an_unstable_seed_that_finished_later_is_no_unstable_one(records_of) -> 
     assert group.seeds() == (1, 2) and group.unstable == 1
 
 
-def test_another_horizon_is_another_language_model(records_of) -> None:
+def test_a_language_model_with_other_epochs_has_another_identity(records_of) -> None:
     run = language_model("medium", "naive")
     records = records_of([synthetic.language_run((*run, "optim.epochs=5"), 1, 120.0, 118.0, epochs=5)])
     assert len(records.group(run)) == 0 and records.missing(run, SEEDS) == (1, 2, 3)

@@ -102,7 +102,7 @@ def test_other_numbers_do_not(records_of, paper_contents, name, model, size, met
     assert verdict.status == NOT_REPRODUCED and verdict.agrees is False
 
 
-def test_two_standard_deviations_are_asked_for(records_of, paper_contents) -> None:
+def test_two_standard_deviations_are_required(records_of, paper_contents) -> None:
     wide = [
         c | {"metrics": c["metrics"] | {"test_ppl": c["metrics"]["test_ppl"] + 3 * (c["seed"] - 2)}}
         for c in paper_contents
@@ -190,9 +190,9 @@ def test_size_small_never_decides(records_of) -> None:
 def test_margins_do_not_hold_at_size_small(records_of) -> None:
     levels = {"naive": 97.0, "none": 102.0}  # 5 apart: C8 asks for 20 at size medium
     runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
-    told = judge(BY_ID["C8"], records_of(runs)).small_size
-    assert told.startswith("small model agrees")
-    assert "difference 5.00, less than the rule's 20" in told
+    message = judge(BY_ID["C8"], records_of(runs)).small_size
+    assert message.startswith("small model agrees")
+    assert "difference 5.00, less than the rule's 20" in message
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_margins_do_not_hold_at_size_small(records_of) -> None:
 )
 def test_a_gain_outside_the_rule_is_said_at_size_small(records_of, mc, said) -> None:
     run = synthetic.language_run(language_model("small", "variational_tied"), 1, 94.0, 90.0, mc)
-    told = judge(BY_ID["C5"], records_of([run])).small_size
-    assert told.startswith("small model agrees") and said in told
+    message = judge(BY_ID["C5"], records_of([run])).small_size
+    assert message.startswith("small model agrees") and said in message
 
 
 def test_unstable_runs_are_counted_and_not_used(records_of, paper_contents) -> None:

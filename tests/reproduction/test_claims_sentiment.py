@@ -91,7 +91,7 @@ def test_lowest_points_and_gaps_are_taken_over_the_same_epochs(records_of) -> No
     assert "none 0.0000" in judge(BY_ID["C27"], records).numbers.split("lowest train")[0]
 
 
-def test_models_are_compared_at_the_shorter_horizon(records_of) -> None:
+def test_models_are_compared_at_the_shorter_number_of_epochs(records_of) -> None:
     def falling(role, epoch, history):
         curve = 0.16 - 0.0001 * epoch + 0.005 * (role != "variational_untied")
         return {"test_rmse": curve.tolist(), "test_rmse_mc": every_fifth(epoch, curve)}
@@ -105,9 +105,9 @@ def test_models_are_compared_at_the_shorter_horizon(records_of) -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_a_limit_that_is_met_exactly_is_met(records_of, order: tuple[int, ...]) -> None:
     """One swap of neighbours among four weight decays is a rank correlation of -.8, whatever rounding makes of it."""
-    ends = dict(zip(BY_ID["C36"].runs, (0.18 - 0.01 * place for place in order)))
+    ends = dict(zip(BY_ID["C36"].runs, (0.18 - 0.01 * index for index in order)))
     records = records_of(of("C36", lambda role, epoch, _: {"test_rmse_mc": [ends[role]] * len(epoch)}))
-    enough = sum((rank - place) ** 2 for rank, place in enumerate(order)) <= 2
+    enough = sum((rank - index) ** 2 for rank, index in enumerate(order)) <= 2
     assert judge(BY_ID["C36"], records).status == (REPRODUCED if enough else NOT_REPRODUCED)
 
 

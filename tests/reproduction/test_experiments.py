@@ -75,9 +75,9 @@ def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
 READ_RECORDS = """
 import importlib, pkgutil, runpy, sys
 import varrnn
-for room in ("cli", "config", "data", "records", "reporting", "reproduction"):
-    package = importlib.import_module(f"varrnn.{room}")
-    for module in pkgutil.walk_packages(package.__path__, f"varrnn.{room}."):
+for name in ("cli", "config", "data", "records", "reporting", "reproduction"):
+    package = importlib.import_module(f"varrnn.{name}")
+    for module in pkgutil.walk_packages(package.__path__, f"varrnn.{name}."):
         importlib.import_module(module.name)
         assert "torch" not in sys.modules, module.name
 for script in sys.argv[1:]:

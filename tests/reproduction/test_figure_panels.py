@@ -91,7 +91,7 @@ def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:
         assert panels[0].lines[0].get_marker() == "None"  # evenly spaced: a line, no points
 
 
-def test_train_losses_of_seeds_with_other_horizons_stand_at_their_batches(tmp_path) -> None:
+def test_train_losses_of_seeds_with_other_epochs_are_at_their_batches(tmp_path) -> None:
     """A longer run is recorded with fewer points per epoch."""
     run = sentiment("naive")
     contents = [synthetic.sentiment_run(run, seed, epochs) for seed, epochs in ((1, 40), (2, 100))]
@@ -104,7 +104,7 @@ def test_train_losses_of_seeds_with_other_horizons_stand_at_their_batches(tmp_pa
     assert curve.std.max() < 5e-4
 
 
-def test_variants_are_told_apart() -> None:
+def test_variants_are_distinguished() -> None:
     assert len({look.colour for look in VARIANTS.values()}) == len(VARIANTS)
     assert len({look.order for look in VARIANTS.values()}) == len(VARIANTS)
     assert len({look.label for look in VARIANTS.values()}) == len(VARIANTS)

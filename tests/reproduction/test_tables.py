@@ -83,7 +83,7 @@ def test_mc_with_few_samples_says_so(records_of) -> None:
     assert rows(medium)["Variational (tied weights, MC)"]["test, ours"] == ["79.0 (50 samples)"]
 
 
-def test_size_small_has_its_yardsticks_and_the_chosen_rates(records_of) -> None:
+def test_the_small_table_has_published_baselines_and_the_chosen_rates(records_of) -> None:
     run = language_model("small", "variational_untied", "model.p_U=0.05", "model.p_W=0.15")
     contents = [
         synthetic.language_run(language_model("small", "variational_untied"), 1, 97.0, 93.0, 92.0, 22),
@@ -151,8 +151,8 @@ def test_selection_compares_the_same_epochs(records_of) -> None:
     table = selection.table(records_of(contents))
     assert [row[8] for row in table.rows] == ["**0.1500**", "0.1600"]
     assert len(selection.grid()) == 20 and len(selection.beside()) == 4
-    horizons = {dict(word.split("=", 1) for word in run)["optim.epochs"] for run in selection.ARTEFACT.runs}
-    assert horizons == {"20"}
+    epochs = {dict(word.split("=", 1) for word in run)["optim.epochs"] for run in selection.ARTEFACT.runs}
+    assert epochs == {"20"}
 
 
 def test_ensemble_table(records_of) -> None:

@@ -31,16 +31,16 @@ def test_a_folder_of_runs_may_have_any_name(target, given, meant):
 
 
 def test_clean_removes_nothing_else():
-    refused = shown("clean", "VENV=my env")
-    assert refused.returncode and "VENV=my env: make knows no file names with spaces" in refused.stderr
-    assert "rm" not in refused.stdout
+    done = shown("clean", "VENV=my env")
+    assert done.returncode and "VENV=my env: make knows no file names with spaces" in done.stderr
+    assert "rm" not in done.stdout
 
 
 def installed_from(folder: Path, checkout: Path) -> Path:
     """An environment as pip leaves it after `pip install --editable CHECKOUT`."""
-    told = folder / "lib" / "python3.12" / "site-packages" / "varrnn-1.0.dist-info" / "direct_url.json"
-    told.parent.mkdir(parents=True)
-    told.write_text(json.dumps({"dir_info": {"editable": True}, "url": checkout.as_uri()}))
+    origin = folder / "lib" / "python3.12" / "site-packages" / "varrnn-1.0.dist-info" / "direct_url.json"
+    origin.parent.mkdir(parents=True)
+    origin.write_text(json.dumps({"dir_info": {"editable": True}, "url": checkout.as_uri()}))
     return folder
 
 
@@ -52,8 +52,8 @@ def own_venv(venv: Path) -> subprocess.CompletedProcess:
 def test_the_environment_of_another_checkout_is_refused(tmp_path, name):
     other = tmp_path / name
     other.mkdir()
-    refused = own_venv(installed_from(tmp_path / "venv", other))
-    assert refused.returncode and f"the environment of another checkout, {other}; choose another" in refused.stderr
+    done = own_venv(installed_from(tmp_path / "venv", other))
+    assert done.returncode and f"the environment of another checkout, {other}; choose another" in done.stderr
     other.rmdir()  # a checkout that was removed or moved does not need its environment
     assert own_venv(tmp_path / "venv").returncode == 0
 
@@ -67,6 +67,6 @@ def test_the_environment_of_this_checkout_and_an_empty_one_are_used(tmp_path):
 
 def test_setup_says_what_it_installs(tmp_path):
     done = subprocess.run(["make", "-n", "setup", f"VENV={tmp_path / 'new'}"], cwd=ROOT, capture_output=True, text=True)
-    told = [line for line in done.stdout.splitlines() if "echo" in line]
-    assert any("making the virtual environment" in line for line in told)
-    assert any("installing torch" in line for line in told) and any("installing varrnn" in line for line in told)
+    echoed = [line for line in done.stdout.splitlines() if "echo" in line]
+    assert any("making the virtual environment" in line for line in echoed)
+    assert any("installing torch" in line for line in echoed) and any("installing varrnn" in line for line in echoed)

@@ -20,7 +20,7 @@ def test_outputs_are_committed_and_clean(file):
     assert outputs and not [output for output in outputs if output["output_type"] == "error"]
     assert not [output for output in outputs if output.get("name") == "stderr"]
     written = json.dumps([{k: v for k, v in o.get("data", o).items() if k != "image/png"} for o in outputs])
-    assert not [place for place in (str(ROOT), tempfile.gettempdir(), str(Path.home())) if f"{place}/" in written]
+    assert not [path for path in (str(ROOT), tempfile.gettempdir(), str(Path.home())) if f"{path}/" in written]
 
 
 def test_all_are_there():

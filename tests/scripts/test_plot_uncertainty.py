@@ -101,8 +101,8 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
     )
     assert draw(language_run, "--words", 50, "--out", tmp_path / "few") == (0, "")
     for name, value, least in (("samples", 0, 1), ("words", 1, 2), ("length", 1, 2), ("show-words", -3, 2)):
-        told = draw(language_run, f"--{name}", value)
-        assert told == (1, f"error: --{name} {value}: must be at least {least}\n")
+        message = draw(language_run, f"--{name}", value)
+        assert message == (1, f"error: --{name} {value}: must be at least {least}\n")
     for file in (tmp_path / "none.txt", tmp_path):
         status, said = draw(language_run, "--text", file)
         assert status == 1 and said.startswith(f"error: --text {file}: cannot be read") and said.count("\n") == 1

@@ -74,7 +74,7 @@ LONG = ("size.units=64", "optim.epochs=1000", "mc.samples=0", "progress=false", 
 
 
 @pytest.mark.slow
-def test_ctrl_c_lets_jobs_side_by_side_save(tmp_path):
+def test_ctrl_c_lets_parallel_jobs_save(tmp_path):
     """joblib kills its processes when one of them raises, in the middle of writing a checkpoint."""
     write_texts(tmp_path)
     words = (str(ROOT / "run.py"), "-m", *TINY, *LONG, "model.p_U=0.1,0.3,0.4", "launcher=joblib")
@@ -135,8 +135,8 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     again = python("run.py", *words, "model.p_U=0.1,0.3,0.4", folder=tmp_path)
     assert again.returncode == 0 and again.stdout.count("finished already") == 2
     assert len(summaries(tmp_path)) == 3
-    refused = python("run.py", *words, "run_dir=x", folder=tmp_path)
-    assert refused.returncode == 1 and "run_dir=x: a multirun" in refused.stderr
+    done = python("run.py", *words, "run_dir=x", folder=tmp_path)
+    assert done.returncode == 1 and "run_dir=x: a multirun" in done.stderr
     assert not (tmp_path / "x").exists()
 
 
@@ -152,17 +152,17 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
     ],
 )
 def test_values_that_do_not_tell_runs_apart_are_no_sweep(word, why, tmp_path):
-    refused = python("run.py", "-m", *TINY, word, folder=tmp_path)
-    assert refused.returncode == 1 and refused.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
-    assert refused.stderr.startswith(f"error: {word.split('=')[0]}: {why}")
+    done = python("run.py", "-m", *TINY, word, folder=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert done.stderr.startswith(f"error: {word.split('=')[0]}: {why}")
 
 
 @pytest.mark.slow
 def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     words = ("-m", "task=reviews", "task.path=a.csv,b.csv", "runs_root='~/my'", "launcher=joblib", "mc.samples=0")
-    refused = python("run.py", *words, folder=tmp_path)
-    assert refused.returncode == 1 and "2 of the sweep's runs failed" in refused.stderr  # there are no such files
+    done = python("run.py", *words, folder=tmp_path)
+    assert done.returncode == 1 and "2 of the sweep's runs failed" in done.stderr  # there are no such files
     assert [entry.name for entry in tmp_path.iterdir()] == ["home"]  # the sweep's notes too
 
 
@@ -194,10 +194,10 @@ NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
 @pytest.mark.parametrize("words", ["sweep=sentiment_grid model=naive", "sweep=small_moon model=moon,none", NO_WORDS])
 def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path):
     """p_U would make naive dropout something else under the same name."""
-    refused = python("run.py", *words.split(), "progress=false", folder=tmp_path)
-    assert refused.returncode == 1 and not list(tmp_path.iterdir())
-    assert re.search(r"^error: sweep=\w+ varies model.p_[UcE], which model=\w+ does not have", refused.stderr)
-    assert refused.stderr.count("\n") == 1
+    done = python("run.py", *words.split(), "progress=false", folder=tmp_path)
+    assert done.returncode == 1 and not list(tmp_path.iterdir())
+    assert re.search(r"^error: sweep=\w+ varies model.p_[UcE], which model=\w+ does not have", done.stderr)
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "slurm"])
@@ -214,8 +214,8 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
 
 
 def test_a_job_that_slurm_refused_is_not_called_lost():
-    refused = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
-    assert failures.crash_message(refused).startswith("Slurm rejected the job: sbatch: error: invalid partition")
+    rejected = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
+    assert failures.crash_message(rejected).startswith("Slurm rejected the job: sbatch: error: invalid partition")
     assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without an error message (Killed)")
 
 

@@ -204,7 +204,7 @@ def test_summary_of_real_runs(tmp_path, monkeypatch):
     assert "p_U" in best.read_text()
 
 
-def test_a_running_run_is_told_apart(tmp_path, monkeypatch):
+def test_a_running_run_is_distinguished(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = make_run("mc.samples=0")
     assert not unfinished_runs(tmp_path)

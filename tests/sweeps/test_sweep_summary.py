@@ -24,9 +24,9 @@ def test_what_the_summary_refuses(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     main = runpy.run_path(str(ROOT / "scripts" / "sweep_summary.py"))["main"]
     monkeypatch.setattr(sys, "argv", ["sweep_summary.py", ".", *words.split()])
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         main()
-    assert str(told.value).startswith(message)
+    assert str(error.value).startswith(message)
 
 
 def test_a_summary_of_records_stays_out_of_the_repository(tmp_path):

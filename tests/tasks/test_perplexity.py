@@ -64,7 +64,7 @@ def test_the_number_of_rows_and_the_memory_change_nothing():
     assert all(result == pytest.approx(first, rel=1e-6) for result in results)
 
 
-def test_word_dropout_is_off_unless_asked_for():
+def test_word_dropout_is_off_unless_requested():
     masks = perplexity.sample_mask_batch(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
     assert masks.words.unique().tolist() == [1.0]
     dropped = perplexity.sample_mask_batch(build("model.p_E=0.5").model, range(3), 1, True, 0, 9).words
@@ -92,7 +92,7 @@ def test_naive_masks_are_new_in_every_window():
     assert math.isfinite(finish(build("model=naive"), 6).result()[0])
 
 
-def test_stopping_inside_a_pass_and_going_on_is_bit_identical():
+def test_stopping_inside_a_pass_and_resuming_is_bit_identical():
     whole = finish(build(memory_mb=0), 12)
     sampler = build(memory_mb=0)
     for _ in range(150):  # in the middle of the second pass

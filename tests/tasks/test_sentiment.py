@@ -89,7 +89,7 @@ def test_mc_mean_settles_as_samples_grow(tmp_path: Path, protocol: str):
     assert 2.2 < distance[0] / distance[1] < 7, "16 times the samples, a quarter of the error"
 
 
-def test_samples_as_rows_are_single_passes_side_by_side(tmp_path: Path):
+def test_samples_as_rows_are_batched_single_passes(tmp_path: Path):
     """Row (sample, segment) of the batched pass is what the segment alone gives under its own masks."""
     _, model = make(tmp_path)
     x = torch.from_numpy(DATA.test_x)[:5]

@@ -1,4 +1,4 @@
-"""What torch says about a checkpoint that cannot be written is told as it is."""
+"""A checkpoint that cannot be written: the message quotes torch's error."""
 
 import pytest
 import torch
@@ -21,10 +21,10 @@ def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
         raise RuntimeError(said)
 
     monkeypatch.setattr(torch, "save", refuse)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as message:
         checkpoint.save({}, tmp_path / "checkpoint.pt")
     first = said.split("\n")[0] or "nothing"
-    assert f"(torch says: {first}); {hint} and start the same command again" in str(told.value)
+    assert f"(torch says: {first}); {hint} and start the same command again" in str(message.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -32,7 +32,7 @@ def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
 )
 def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
-    """Nobody is told to remove a good checkpoint, or to look for another disk."""
+    """The error is not one of the file: the message must not advise to remove the checkpoint or to use another disk."""
 
     def refuse(*_, **__):
         raise error

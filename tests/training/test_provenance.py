@@ -45,39 +45,39 @@ def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
 
 
 def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeypatch):
-    asked = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
-    asked.train.checkpoint_minutes = 0
+    config = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
+    config.train.checkpoint_minutes = 0
     with monkeypatch.context() as here:
         here.setattr(provenance, "commit", lambda: (OTHER, True))
         stopped_after(2, here)
         with pytest.raises(KeyboardInterrupt):
-            training_run.run(asked, run)
+            training_run.run(config, run)
     saved = checkpoint.load(run / "mc.pt")
     assert 0 < saved["done"] < 6 and saved["commits"] == [f"{OTHER}+dirty"] and saved["seconds"] > 0
     checkpoint.save(saved | {"seconds": 1000.0}, run / "mc.pt")
-    ended = training_run.run(asked, run)
+    ended = training_run.run(config, run)
     assert ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["duration"]["mc_seconds"] > 1000
     record = ensemble.average([ensemble.member(run, mc=True)])
     assert record["commits"] == [CLEAN, f"{OTHER}+dirty"] and record["dirty"]
 
 
 def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
-    asked = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
-    asked.train.checkpoint_minutes = 0
+    config = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
+    config.train.checkpoint_minutes = 0
     with monkeypatch.context() as here:
         stopped_after(2, here)
         with pytest.raises(KeyboardInterrupt):
-            training_run.run(asked, run)
+            training_run.run(config, run)
     done = checkpoint.load(run / "mc.pt")["done"]
     assert done > 2
-    asked.mc.samples = 2
-    ended = training_run.run(asked, run)
+    config.mc.samples = 2
+    ended = training_run.run(config, run)
     assert ended["metrics"]["mc_samples"] == ended["mc"]["samples"] == checkpoint.load(run / "mc.pt")["done"] == done
-    asked.mc.samples = 6
-    assert training_run.run(asked, run)["metrics"]["mc_samples"] == 6
+    config.mc.samples = 6
+    assert training_run.run(config, run)["metrics"]["mc_samples"] == 6
 
 
-def test_word_dropout_in_mc_has_samples_of_its_own(tmp_path, monkeypatch):
+def test_word_dropout_in_mc_has_separate_samples(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = make_run("mc.samples=3", "model.p_E=0.4")
     plain = run_summary.read(folder)["metrics"]["test_ppl_mc"]
@@ -100,14 +100,14 @@ def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
 
 
 def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, capsys):
-    asked = compose.load_config(run)
-    training_run.run(asked, run)
+    config = compose.load_config(run)
+    training_run.run(config, run)
     assert "finished already" in capsys.readouterr().out
     (tmp_path / "a").write_text((tmp_path / "a").read_text() + "w1 w2\n")
     with pytest.raises(UserError, match="trained on other data than text is now"):
-        training_run.run(asked, run)
+        training_run.run(config, run)
     (tmp_path / "a").unlink()
-    assert training_run.run(asked, run)["status"] == "finished"
+    assert training_run.run(config, run)["status"] == "finished"
     assert "warning: the data have changed" in capsys.readouterr().out
 
 
@@ -134,22 +134,22 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     assert training_run.run(longer, run)["hardware"]["earlier"][0].endswith("kernels in other words")
 
 
-def test_a_longer_run_than_asked_for_says_so(run, capsys):
-    asked = compose.load_config(run)
-    asked.optim.epochs = 1
-    training_run.run(asked, run)
-    assert "finished already, with 2 epochs (1 asked for)" in capsys.readouterr().out
+def test_a_longer_run_than_requested_says_so(run, capsys):
+    config = compose.load_config(run)
+    config.optim.epochs = 1
+    training_run.run(config, run)
+    assert "finished already, with 2 epochs (1 requested)" in capsys.readouterr().out
 
 
-def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
-    asked = []
-    monkeypatch.setattr(provenance, "commit", lambda: asked.append(1) or (CLEAN, False))
+def test_the_commit_is_read_before_anything_is_computed(run, monkeypatch):
+    calls = []
+    monkeypatch.setattr(provenance, "commit", lambda: calls.append(1) or (CLEAN, False))
     monkeypatch.setattr(
-        training_run, "add_mc", lambda *_: run_summary.read(run) if asked else pytest.fail("sampled first")
+        training_run, "add_mc", lambda *_: run_summary.read(run) if calls else pytest.fail("sampled first")
     )
-    monkeypatch.setattr(ensemble, "test_log_probabilities", lambda *_: 1 / 0 if asked else pytest.fail("read first"))
+    monkeypatch.setattr(ensemble, "test_log_probabilities", lambda *_: 1 / 0 if calls else pytest.fail("read first"))
     training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
-    asked.clear()
+    calls.clear()
     with pytest.raises(ZeroDivisionError):
         ensemble.average([ensemble.member(run, False)])
 
@@ -157,7 +157,7 @@ def test_the_code_is_asked_for_before_anything_is_computed(run, monkeypatch):
 @pytest.mark.parametrize(("words", "shown"), [(["task=ptb"], True), (["task=pydoc"], False), (["task=cornell"], False)])
 def test_numbers_of_the_authors_way_are_shown_and_explained_for_ptb_only(words, shown):
     metrics = {"valid_ppl": 90.0, "valid_ppl_authors": 89.0, "wps_train": 900.0, "wps_authors": 800.0}
-    told = run_summary.describe({"metrics": metrics}, compose.compose(words))
-    assert "valid_ppl " in told and "wps_train " in told
+    shown_line = run_summary.describe({"metrics": metrics}, compose.compose(words))
+    assert "valid_ppl " in shown_line and "wps_train " in shown_line
     for name, value in run_summary.AUTHORS_WAY.items():
-        assert (name in told and value in told) is shown
+        assert (name in shown_line and value in shown_line) is shown

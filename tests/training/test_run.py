@@ -201,7 +201,7 @@ def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkey
     assert run_summary.read(tmp_path / "stopped")["status"] == "finished"
 
 
-def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
+def test_resuming_on_another_machine_is_reported(tiny, tmp_path, capsys):
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0", "optim.epochs=1"])
     training_run.run(made)
     (tmp_path / "here" / "summary.json").unlink()

@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch):
     return make_run("mc.samples=0")
 
 
-def test_a_finished_run_that_goes_on_and_is_stopped_is_finished_no_more(run, monkeypatch):
+def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, monkeypatch):
     """Its numbers are those of the old horizon, its parameters are not: nothing may put the two together."""
     original = Trainer.training_step
 
@@ -79,11 +79,11 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
 
 
 def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
-    for saved, asked, told in (
+    for saved, asked, message in (
         ({"old": 2}, {}, "old: 2 there, None asked"),
         ({}, {"new": 3}, "new: None there, 3 asked"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             checkpoint.require_same_config(tmp_path, {"same": 1} | saved, {"same": 1} | asked)
 
 
@@ -119,7 +119,7 @@ def test_a_damaged_mc_file_costs_its_samples_only(run):
     assert json.loads((run / "summary.json").read_text())["status"] == "finished"
 
 
-def test_the_first_error_is_told_when_nothing_can_be_written(run, monkeypatch):
+def test_the_first_error_is_reported_when_nothing_can_be_written(run, monkeypatch):
     asked = compose.load_config(run)
     asked.device = "meta"
     (run / "summary.json").unlink()

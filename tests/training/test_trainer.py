@@ -91,7 +91,7 @@ def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("variant", ["naive", "moon_emb", "variational_tied", "variational_untied"])
-def test_a_run_on_a_gpu_stops_goes_on_and_samples(tiny, variant, monkeypatch, tmp_path):
+def test_a_run_on_a_gpu_stops_resumes_and_samples(tiny, variant, monkeypatch, tmp_path):
     words = [*tiny, f"model={variant}", "device=cuda", "mc.samples=30", "mc.rows=10"]
     whole = training_run.run(compose.compose([*words, f"run_dir={tmp_path / 'whole'}"]))
     original = Trainer.training_step

@@ -38,7 +38,7 @@ def shade(run: TrainedRun, text: Generated, measure: str = SHADES[0], samples: i
     Without dropout there is only one function: then the words are shaded by its entropy.
     """
     vocabulary = run.vocabulary
-    if not run.config.model.drops:
+    if not run.config.model.has_dropout:
         measure, samples = "predictive_entropy" if measure == SHADES[0] else measure, 0
     before = [] if vocabulary.end is None else [vocabulary.end]
     ids = torch.tensor([*before, *text.ids], device=run.device)
@@ -62,12 +62,12 @@ def terminal_text(text: ShadedText, most: float, colours: bool) -> str:
     """Words on a shaded background, with the prompt underlined; <eos> ends a line. Without colours, only the words."""
     lines: list[list[str]] = []
     line: list[str] = []
-    for place, (word, value) in enumerate(zip(text.words, text.values)):
+    for position, (word, value) in enumerate(zip(text.words, text.values)):
         if word == EOS:
             lines.append(line)
             line = []
         else:
-            line.append(_painted(word, value / most, place < text.given) if colours else word)
+            line.append(_painted(word, value / most, position < text.given) if colours else word)
     return "\n".join(" ".join(words) for words in [*lines, line] if words)
 
 
@@ -113,9 +113,9 @@ small, code {{ color: var(--soft); font: 13px/1.5 ui-monospace, monospace }}
 
 def _spans(text: ShadedText, most: float) -> str:
     spans = []
-    for place, (word, value) in enumerate(zip(text.words, text.values)):
+    for position, (word, value) in enumerate(zip(text.words, text.values)):
         strength = 0.85 * min(1.0, max(0.0, value / most))
-        kind = ' class="given"' if place < text.given else ""
+        kind = ' class="given"' if position < text.given else ""
         style = f"background:rgba({HOT[0]},{HOT[1]},{HOT[2]},{strength:.3f})"
         shown = "¶" if word == EOS else html.escape(word)
         spans.append(f'<span{kind} style="{style}" title="{value:.3f} nats">{shown}</span>' + "<br>" * (word == EOS))

@@ -73,9 +73,11 @@ def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> st
     values = getattr(known, measure).cpu().numpy()
     norm = scale(values)
     spans = [f"<span>{html.escape(words[0])}</span>"]
-    for place, (word, value) in enumerate(zip(words[1:], values)):
+    for position, (word, value) in enumerate(zip(words[1:], values)):
         colour = COLOURS(norm(value))
-        numbers = "&#10;".join(f"{label}: {float(getattr(known, name)[place]):.3f}" for name, label in MEASURES.items())
+        numbers = "&#10;".join(
+            f"{label}: {float(getattr(known, name)[position]):.3f}" for name, label in MEASURES.items()
+        )
         style = f"background:{matplotlib.colors.to_hex(colour)};color:{text_color(colour)}"
         shown = "&para;" if word == END else html.escape(word)
         spans.append(f'<span style="{style}" title="{numbers}">{shown}</span>' + ("<br>" if word == END else ""))
@@ -132,8 +134,8 @@ def _layout(words: Sequence[str], columns: int) -> Iterator[tuple[int, int, str]
 
 
 def _bar(axes: Axes, norm: Normalize, colours: Colormap, label: str, height: float) -> None:
-    place = axes.figure.add_axes((0.25, 0.36 / height, 0.5, 0.11 / height))
-    bar = axes.figure.colorbar(ScalarMappable(norm, colours), cax=place, orientation="horizontal", extend="max")
+    box = axes.figure.add_axes((0.25, 0.36 / height, 0.5, 0.11 / height))
+    bar = axes.figure.colorbar(ScalarMappable(norm, colours), cax=box, orientation="horizontal", extend="max")
     bar.set_label(f"{label}, nats")
 
 
@@ -154,11 +156,11 @@ def _band(axes: Axes, table: np.ndarray, label: str, colour: str, style: str) ->
     """Average positions in groups of growing size, to reduce noise in the right half of a log axis."""
     edges = np.unique(np.geomspace(1, table.shape[1] + 1, 24).astype(int))
     groups = [table[:, a - 1 : b - 1].mean(1) for a, b in pairwise(edges)]
-    places = [(a + b - 1) / 2 for a, b in pairwise(edges)]
+    positions = [(a + b - 1) / 2 for a, b in pairwise(edges)]
     mean = np.array([g.mean() for g in groups])
     error = np.array([2 * g.std(ddof=1) / np.sqrt(len(g)) for g in groups])
-    axes.plot(places, mean, color=colour, linestyle=style, label=label)
-    axes.fill_between(places, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
+    axes.plot(positions, mean, color=colour, linestyle=style, label=label)
+    axes.fill_between(positions, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
 
 
 def domains_picture(
@@ -209,13 +211,13 @@ def regression_picture(
     with canvas(file, PAGE, 2.8, 2) as (left, right):
         left.scatter(sd, np.abs(error), s=4, color=BLUE, alpha=0.25, lw=0, label="one text")
         order = np.array_split(np.argsort(sd), 10)
-        places = [float(np.sqrt(np.mean(sd[part] ** 2))) for part in order]
+        positions = [float(np.sqrt(np.mean(sd[part] ** 2))) for part in order]
         rms = [float(np.sqrt(np.mean(error[part] ** 2))) for part in order]
-        left.plot(places, rms, "o-", color=VERMILION, ms=4, label="root mean square per decile")
+        left.plot(positions, rms, "o-", color=VERMILION, ms=4, label="root mean square per decile")
         ends = np.array([sd.min(), sd.max()])
         left.plot(ends, ends, color=REFERENCE, ls=":", lw=0.8, label="error = deviation")
         left.set(xlabel="predictive standard deviation", ylabel="absolute error of the MC mean")
-        left.set_ylim(0, 1.35 * np.abs(error).max())  # room for the legend
+        left.set_ylim(0, 1.35 * np.abs(error).max())  # space for the legend
         left.legend(loc="upper left")
         right.plot([0, 1], [0, 1], color=REFERENCE, ls=":", lw=0.8)
         for (name, share), colour in zip(held.items(), (VERMILION, BLUE)):

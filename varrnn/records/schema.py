@@ -12,7 +12,7 @@ from varrnn.errors import UserError
 
 SUMMARY_FILE = "summary.json"  # in the folder of a finished or unstable run
 FINISHED, UNSTABLE = "finished", "unstable"
-GOING_ON = "going on"  # a finished run that is being trained further
+EXTENDED = "going on"  # a finished run that is being trained further
 
 
 class Entry(NamedTuple):

@@ -163,10 +163,10 @@ class Records:
     def missing(self, run: Run, seeds: Sequence[int]) -> tuple[int, ...]:
         """Seeds without a record, or whose run can be extended to more epochs; an unstable run is not missing."""
         wanted = identity_of(run)
-        tried = {
+        complete = {
             record.seed for record in self.runs if matches(record.identity, wanted) and is_complete(record, wanted)
         }
-        return tuple(seed for seed in seeds if seed not in tried)
+        return tuple(seed for seed in seeds if seed not in complete)
 
     def grid(self, run: Run) -> dict[tuple[tuple[str, float], ...], Group]:
         """Records that differ from `run` only in the dropout rates, by their rates."""

@@ -78,8 +78,8 @@ def sweep(labels: list[str]) -> dict[str, LineStyle]:
 
     colours = matplotlib.colormaps[SEQUENCE]
     lines = ("-", "--", "-.", ":")
-    places = [0.8 * i / max(1, len(labels) - 1) for i in range(len(labels))]
+    positions = [0.8 * i / max(1, len(labels) - 1) for i in range(len(labels))]
     return {
-        label: LineStyle(label, matplotlib.colors.to_hex(colours(place)), lines[i % len(lines)], i)
-        for i, (label, place) in enumerate(zip(labels, places))
+        label: LineStyle(label, matplotlib.colors.to_hex(colours(position)), lines[i % len(lines)], i)
+        for i, (label, position) in enumerate(zip(labels, positions))
     }

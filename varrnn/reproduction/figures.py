@@ -231,9 +231,9 @@ def not_run_panel(axes: Axes, runs: list[Run]) -> None:
         text += f"\n(and {len(needed) - 1} more)"
     width = 52 if len(axes.figure.axes) < 3 else 38  # characters that fit into a panel
     lines = [line for part in text.split("\n") for line in fold(part, width)]
-    place: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
-    axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **place)
-    axes.text(0.5, 0.66, "\n".join(lines), fontsize=5.5, family="monospace", **place)
+    anchor: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
+    axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **anchor)
+    axes.text(0.5, 0.66, "\n".join(lines), fontsize=5.5, family="monospace", **anchor)
 
 
 def reference(axes: Axes, value: float | None, label: str, line: str = "--") -> None:

@@ -86,8 +86,8 @@ def claims_part(verdicts: Verdicts) -> list[str]:
 
 def columns(table: Table, wanted: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Some columns of a table, by name."""
-    places = [list(table.columns).index(name) for name in wanted]
-    return Table("", "", wanted, [[row[place] for place in places] for row in rows]).markdown()
+    indices = [list(table.columns).index(name) for name in wanted]
+    return Table("", "", wanted, [[row[index] for index in indices] for row in rows]).markdown()
 
 
 def table1_part(module: ModuleType, records: Records) -> list[str]:

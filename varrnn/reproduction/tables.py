@@ -70,7 +70,7 @@ def hardware(groups: Iterable[Group]) -> str:
         info = record.content.get("hardware") or {}
         threads = info.get("threads", "?")
         cpu = f"{info.get('cpu', 'unknown CPU')}, {threads} thread{'' if threads == 1 else 's'}"
-        found += [info.get("gpu") or cpu, *(f"started on {place}" for place in info.get("earlier", []))]
+        found += [info.get("gpu") or cpu, *(f"started on {earlier}" for earlier in info.get("earlier", []))]
     return "; ".join(dict.fromkeys(found)) or DASH
 
 

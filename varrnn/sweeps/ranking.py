@@ -87,8 +87,8 @@ class Grid:
     def axes(self) -> list[tuple[str, ...]]:
         """The swept options that vary; options that always have equal values (p_E and p_U) form one axis."""
         columns: dict[Values, tuple[str, ...]] = {}
-        for place, key in enumerate(self.keys):
-            column = tuple(point.values[place] for point in self.points)
+        for index, key in enumerate(self.keys):
+            column = tuple(point.values[index] for point in self.points)
             if len(set(column)) > 1:
                 columns[column] = (*columns.get(column, ()), key)
         return list(columns.values())
@@ -112,7 +112,7 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
         problem = record_schema.validation_error(content, record_schema.SUMMARY) if known else ""
         if problem:
             print(f"left out: {file}: {problem}", file=sys.stderr)
-        elif known and content["status"] != record_schema.GOING_ON:
+        elif known and content["status"] != record_schema.EXTENDED:
             yield content
 
 

@@ -88,5 +88,5 @@ def _draw(logits: Tensor, options: Options, draws: list[torch.Generator]) -> Ten
         logits = logits.masked_fill(logits < smallest, -torch.inf)
     cumulative = logits.softmax(-1).cumsum(-1)
     uniform = torch.stack([torch.rand(1, generator=one, dtype=torch.float64) for one in draws])  # (B, 1)
-    place = torch.searchsorted(cumulative, uniform.to(logits.device) * cumulative[:, -1:], right=True)
-    return place.clamp(max=logits.shape[1] - 1).squeeze(1)
+    index = torch.searchsorted(cumulative, uniform.to(logits.device) * cumulative[:, -1:], right=True)
+    return index.clamp(max=logits.shape[1] - 1).squeeze(1)

@@ -103,7 +103,7 @@ class SequenceModel(MaskedModule):
         if self.dropout.per_step:
             return self._output_mask(1 if self.last_only else steps, batch, None)
         key = (batch, *device_and_dtype(self.output.weight).values())
-        return self.draw_or_held(key, self._output_mask, 1, batch, None)
+        return self.sample_unless_held(key, self._output_mask, 1, batch, None)
 
     def _output_mask(self, steps: int, batch: int, generator: torch.Generator | None) -> Tensor:
         if not self.dropout.p_y:

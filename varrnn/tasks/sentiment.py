@@ -74,7 +74,7 @@ class SentimentTask:
         self.all_words = words or []
         self.name, self.sha256, self.data, self.options = name, sha256, data, config.task
         self.seed, self.epochs, self.device = config.seed, config.optim.epochs, device
-        self.drops = config.model.drops
+        self.has_dropout = config.model.has_dropout
         self.x, self.y = (torch.from_numpy(array).to(device) for array in (data.train_x, data.train_y))
         self.test = self._split(data.test_x, data.test_y, TEST)
         self.valid = self._split(data.valid_x, data.valid_y, VALID) if len(data.valid_x) else None
@@ -146,7 +146,7 @@ class SentimentTask:
         """
         samples = self.samples(epoch)
         name, part = self._scored
-        counted = {"mc_samples": samples} if samples and self.drops else {}
+        counted = {"mc_samples": samples} if samples and self.has_dropout else {}
         return {
             **self._train_errors(model, samples, epoch),
             **self._errors(model, name, part, samples, epoch),
@@ -184,7 +184,7 @@ class SentimentTask:
         found = {}
         for name, part in self.train_parts.items():
             found[name] = part.rmse(self._ratings(deterministic_predictions(model, part.x)))
-            if samples and self.drops and self.valid is None:
+            if samples and self.has_dropout and self.valid is None:
                 drawn = self._ratings(mc_predictions(model, part.x, samples, (self.seed, epoch, part.number)))
                 found[f"{name}_mc"] = part.rmse(drawn.mean(0))
         return found
@@ -193,7 +193,7 @@ class SentimentTask:
         """RMSE in units of the ratings by the approximation and by the MC mean, and the log-likelihood."""
         single = self._ratings(deterministic_predictions(model, split.x)).unsqueeze(0)
         found = {f"{name}_rmse": split.rmse(single[0])}
-        if not self.drops:
+        if not self.has_dropout:
             return {**found, f"{name}_ll": split.log_likelihood(single)}
         if samples:
             drawn = self._ratings(mc_predictions(model, split.x, samples, (self.seed, epoch, split.number)))

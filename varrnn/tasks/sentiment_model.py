@@ -47,7 +47,7 @@ class SentimentModel(SequenceModel):
             return self.sample_masks(words)
         batch = words.shape[1]
         key = (batch, *device_and_dtype(self.output.weight).values())
-        masks = self.draw_or_held(key, self.sample_document_masks, batch, True)
+        masks = self.sample_unless_held(key, self.sample_document_masks, batch, True)
         if self.embedding.per_token and self.dropout.p_E:
             masks = masks._replace(words=self.sample_word_mask(words))
         return self._scale(masks)

@@ -96,18 +96,18 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
         yield
 
 
-def require_same_config(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+def require_same_config(folder: Path, saved: dict[str, Any], requested: dict[str, Any]) -> None:
     """Raise if the folder's run has another config, and list the differences."""
     lines = [
-        f"  {key}: {saved.get(key)} there, {asked.get(key)} asked for"
-        for key in sorted(saved.keys() | asked.keys())
-        if saved.get(key) != asked.get(key)
+        f"  {key}: {saved.get(key)} there, {requested.get(key)} requested"
+        for key in sorted(saved.keys() | requested.keys())
+        if saved.get(key) != requested.get(key)
     ]
     if lines:
         raise UserError("\n".join([f"{folder} holds a run with another config:", *lines, "choose another run_dir="]))
 
 
-def check_identity(file: Path, saved: Any, asked: dict[str, Any]) -> None:
+def check_identity(file: Path, saved: Any, requested: dict[str, Any]) -> None:
     """Reject a checkpoint of another seed or config that was copied into this folder.
 
     Only keys that both have are compared, since an option may be newer than the file. Files of early versions have no
@@ -116,9 +116,9 @@ def check_identity(file: Path, saved: Any, asked: dict[str, Any]) -> None:
     with checkpoint_errors(file):
         found = dict(saved.get("identity", {}))
         lines = [
-            f"  {key}: {found[key]} there, {asked[key]} asked for"
-            for key in sorted(found.keys() & asked.keys())
-            if found[key] != asked[key]
+            f"  {key}: {found[key]} there, {requested[key]} requested"
+            for key in sorted(found.keys() & requested.keys())
+            if found[key] != requested[key]
         ]
     if lines:
         raise UserError("\n".join([f"{file}: belongs to another run:", *lines, "restore this run's file, or", AGAIN]))

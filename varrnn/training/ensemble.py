@@ -55,9 +55,9 @@ def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     summary = run_summary.finished(folder)
     if config.task.kind != LANGUAGE_MODEL:
         raise UserError(f"{folder}: task={config.task.name} is not a language model; give language models only")
-    if mc and config.model.drops and not config.mc.samples:
+    if mc and config.model.has_dropout and not config.mc.samples:
         raise UserError(f"{folder}: this run skipped MC dropout (mc.samples=0); set the number, e.g. mc.samples=1000")
-    return Member(folder, config, summary, mc and config.model.drops)
+    return Member(folder, config, summary, mc and config.model.has_dropout)
 
 
 def average(members: Sequence[Member]) -> dict[str, Any]:

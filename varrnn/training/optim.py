@@ -75,11 +75,11 @@ class SGD:
         scale = lr if isinstance(lr, Tensor) else norm.new_full((), lr)
         if self.clip:
             scale = scale * torch.where(norm > self.clip, self.clip / norm, torch.ones_like(norm))
-        moved = [p for p in self.parameters if p.grad is not None]
+        updated = [p for p in self.parameters if p.grad is not None]
         if scale.device.type in HOST_DEVICES:
-            subtract_all(moved, gradients, alpha=float(scale))
+            subtract_all(updated, gradients, alpha=float(scale))
         else:  # without reading a number from the device
-            subtract_scaled(moved, gradients, scale)
+            subtract_scaled(updated, gradients, scale)
         if self.weight_decay:
             multiply_all(self.parameters, 1.0 - self.weight_decay)
         for parameter in self.parameters:

@@ -68,10 +68,10 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
     """CPU or GPU model and number of cores, without the machine's name; `earlier` lists those of earlier starts."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    moved = {"earlier": list(earlier)} if earlier else {}
+    before = {"earlier": list(earlier)} if earlier else {}
     processor = {"cpu": cpu_model(), "instructions": torch.backends.cpu.get_cpu_capability()}
     products = {"precision": precision(device)} if gpu else {}
-    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **products, **moved}
+    return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **products, **before}
 
 
 def kernels(device: torch.device) -> str:

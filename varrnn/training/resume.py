@@ -10,7 +10,7 @@ import torch
 from varrnn.config import compose
 from varrnn.config.schema import RunConfig
 from varrnn.errors import UserError
-from varrnn.records.schema import GOING_ON, SUMMARY_FILE
+from varrnn.records.schema import EXTENDED, SUMMARY_FILE
 from varrnn.tasks import base
 from varrnn.tasks.base import Task
 from varrnn.training import checkpoint
@@ -68,13 +68,13 @@ def resolve_epochs(config: RunConfig, summary: dict[str, Any]) -> tuple[RunConfi
 
 def mc_up_to_date(summary: dict[str, Any], config: RunConfig) -> bool:
     """Whether MC dropout has been evaluated with this config."""
-    if config.mc.samples == 0 or not config.model.drops:
+    if config.mc.samples == 0 or not config.model.has_dropout:
         return True
-    done, asked = summary.get("mc", {}), {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
+    done, requested = summary.get("mc", {}), {"samples": config.mc.samples, "word_dropout": config.mc.word_dropout}
     if config.mc.word_dropout != done.get("word_dropout"):
         return False
     # more samples than requested are kept: they are better evidence, and may have taken hours
-    return done == asked or (done["samples"] > asked["samples"] and "mc_curve" in summary)
+    return done == requested or (done["samples"] > requested["samples"] and "mc_curve" in summary)
 
 
 def comparable_metrics(summary: dict[str, Any], config: RunConfig) -> dict[str, Any]:
@@ -109,4 +109,4 @@ def check_own_files(config: RunConfig, folder: Path, summary: dict[str, Any]) ->
 
 def mark_extended(folder: Path, summary: dict[str, Any]) -> None:
     """Mark the summary as being extended: its metrics are no longer those of the checkpoint."""
-    run_summary.write(folder, summary | {"status": GOING_ON})
+    run_summary.write(folder, summary | {"status": EXTENDED})

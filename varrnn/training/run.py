@@ -39,10 +39,10 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
         devices.check_cuda_graph(config, device)
         devices.check_memory(config, device)
         provenance.reset_peak_memory(device)
-        asked, work = config.optim.epochs, resume.find_work(config, folder)
+        requested, work = config.optim.epochs, resume.find_work(config, folder)
         config = work.config
         if work.done:
-            return print_finished(work, folder, asked, describe)
+            return print_finished(work, folder, requested, describe)
         if not work.started:  # first, so that a run that fails to start is listed with its command
             compose.save(config, folder / resume.CONFIG)
         with open_monitor(config, folder) as monitor:
@@ -124,12 +124,12 @@ def add_mc(
     return summary
 
 
-def print_finished(work: RemainingWork, folder: Path, asked: int, describe: bool) -> dict[str, Any]:
-    """Report a finished run; `asked`, the requested number of epochs, may be below the run's."""
+def print_finished(work: RemainingWork, folder: Path, requested: int, describe: bool) -> dict[str, Any]:
+    """Report a finished run; `requested`, the requested number of epochs, may be below the run's."""
     config, summary = work.config, work.summary
     assert summary is not None
     resume.check_own_files(config, folder, summary)
-    longer = f", with {config.optim.epochs} epochs ({asked} asked for)" if config.optim.epochs > asked else ""
+    longer = f", with {config.optim.epochs} epochs ({requested} requested)" if config.optim.epochs > requested else ""
     print(f"finished already{longer}: {folder}")
     if describe:
         print(run_summary.describe(summary, config))

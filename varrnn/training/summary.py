@@ -11,7 +11,7 @@ from varrnn.config import compose
 from varrnn.config.schema import EPOCHS_KEY, RunConfig, flatten
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
-from varrnn.records.schema import FINISHED, GOING_ON, SUMMARY_FILE, UNSTABLE
+from varrnn.records.schema import EXTENDED, FINISHED, SUMMARY_FILE, UNSTABLE
 from varrnn.training import checkpoint, provenance
 from varrnn.version import SCHEMA
 
@@ -34,7 +34,7 @@ def _of_mc(value: Any) -> bool:
 
 STATED = {  # entries that a run reads from its summary, in addition to those of a record
     "status": record_schema.Entry(
-        lambda value: value in (FINISHED, UNSTABLE, GOING_ON), f"{FINISHED}, {UNSTABLE} or {GOING_ON!r}"
+        lambda value: value in (FINISHED, UNSTABLE, EXTENDED), f"{FINISHED}, {UNSTABLE} or {EXTENDED!r}"
     ),
     "data": record_schema.Entry(_of_data, "the name and sha256 of the data"),
 }

@@ -93,10 +93,10 @@ class TrainedRun:
             sampler.advance(samples)
         return sampler.result()[0]
 
-    def require_dropout(self, asked: str) -> None:
+    def require_dropout(self, requested: str) -> None:
         """Raise for a model without dropout, which has nothing to sample."""
-        if not self.config.model.drops:
-            raise UserError(f"{asked}: model={self.config.model.name} has no dropout, so it has nothing to sample")
+        if not self.config.model.has_dropout:
+            raise UserError(f"{requested}: model={self.config.model.name} has no dropout, so it has nothing to sample")
 
     def generate(
         self,
@@ -153,7 +153,7 @@ class TrainedRun:
 
     def _rate(self, x: Tensor, samples: int) -> Tensor:
         """Ratings in rating units, (S, segments); one row for a model without dropout."""
-        if self.config.model.drops and samples:
+        if self.config.model.has_dropout and samples:
             stream = (self.config.seed, 0, PREDICTIONS)
             drawn = mc_predictions(self.model, x, samples, stream, self.config.mc.word_dropout)
         else:

@@ -45,7 +45,7 @@ class Progress:
     total_seconds: float = 0.0
     commits: list[str] = field(default_factory=list)
     environments: list[str] = field(default_factory=list)  # hardware and threads of each start, in order
-    cuda_graph: str = ""  # whether a CUDA graph was used, if one was asked for
+    cuda_graph: str = ""  # whether a CUDA graph was used, if one was requested
 
     def add_row(self, row: dict[str, Any]) -> None:
         """Add an epoch to the history; columns that were not measured get None."""
@@ -54,7 +54,7 @@ class Progress:
             self.history.setdefault(name, [None] * rows).append(row.get(name))
 
     def graph_record(self) -> dict[str, str]:
-        """What a record says about the CUDA graph: nothing where none was asked for."""
+        """What a record says about the CUDA graph: nothing where none was requested."""
         return {"cuda_graph": self.cuda_graph} if self.cuda_graph else {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Trainer:
         return step._replace(objective=step.objective.detach()), self.optimizer.step(lr)
 
     def prepare_graph(self) -> None:
-        """Replace the training step by a CUDA graph of it, where one is asked for and computes the same."""
+        """Replace the training step by a CUDA graph of it, where one is requested and computes the same."""
         progress, task = self.progress, self.task
         if not self.config.train.cuda_graph or self.finished():
             return
@@ -350,12 +350,12 @@ class Trainer:
         with checkpoint.checkpoint_errors(file):
             self.optimizer.load_state_dict(saved["optimiser"])
             self.progress.load_state_dict(saved_progress)
-        progress, asked = self.progress, self.config.optim.epochs
+        progress, requested = self.progress, self.config.optim.epochs
         progress.environments = progress.environments or [environment]  # early versions stored only the last one
         self.saved_environment = environment
-        if progress.epoch - 1 > asked or (progress.epoch > asked and progress.update):
+        if progress.epoch - 1 > requested or (progress.epoch > requested and progress.update):
             raise UserError(
-                f"{self.folder}: optim.epochs={asked}, but the run is in epoch {progress.epoch} already; set more "
+                f"{self.folder}: optim.epochs={requested}, but the run is in epoch {progress.epoch} already; set more "
                 "epochs, or choose run_dir="
             )
         self._restore_best()

@@ -17,7 +17,7 @@ HEAD = """# The paper's claims, and what our records say
 Generated from results/records by `make paper`; do not edit. The rules were written before the runs that they judge, \
 except for the changes listed below. *indicative*: fewer seeds than the rule requires (one; C13 and sentiment: fewer \
 than three), agreement of models that learnt nothing or, for the small model, an incomplete grid of dropout rates. \
-*short horizon*: fewer than 100 epochs of the sentiment task. *not run*: a record is missing; the commands are below. \
+*few epochs*: fewer than 100 epochs of the sentiment task. *not run*: a record is missing; the commands are below. \
 The small model (200 units, not in the paper) does not decide a claim: whether it agrees or disagrees is shown after \
 the verdict (only the sign counts if one model must win; the tolerance is the same if two must be equal). Claims \
 marked "ours" are not the paper's and are not counted.

@@ -4,7 +4,7 @@ Rules were written before the runs that they judge, except for those that report
 reproduced / not reproduced  enough seeds (and epochs) for the rule to decide;
 indicative                   the rule was applied, but to one seed (sentiment: fewer than three), or it agrees on models
                              that learnt nothing;
-short horizon                sentiment only: fewer than 100 epochs;
+few epochs                   sentiment only: fewer than 100 epochs;
 not run                      a needed record is missing; the commands that would decide it are given.
 The small model never decides a claim of the paper: it "agrees" or "disagrees", in addition to the verdict.
 """
@@ -20,7 +20,7 @@ from varrnn.reproduction.runs import SEEDS, Run, commands
 from varrnn.reproduction.statistics import no_better_than_constant
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
-INDICATIVE, SHORT, NOT_RUN = "indicative", "short horizon", "not run"
+INDICATIVE, SHORT, NOT_RUN = "indicative", "few epochs", "not run"
 NOT_APPLICABLE, BY_TEST = "not applicable", "unit test"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, INDICATIVE, SHORT, NOT_RUN, NOT_APPLICABLE, BY_TEST)
 
@@ -68,8 +68,8 @@ class Verdict:
     def label(self) -> str:
         """The verdict as shown in a table, "indicative: agrees", always with its warning."""
         answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
-        horizon = f" ({self.epochs} epochs)" if self.status == SHORT else ""
-        return f"{self.status}{horizon}{answer}" + (f" ({self.warning})" if self.warning else "")
+        count = f" ({self.epochs})" if self.status == SHORT else ""
+        return f"{self.status}{count}{answer}" + (f" ({self.warning})" if self.warning else "")
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,12 @@ def _add_bands(axes: Axes, traces: list[Trace]) -> None:
     """The band of a curve, one standard deviation over seeds: fill_between with the same colour and points."""
     for band in (found for found in axes.collections if isinstance(found, PolyCollection)):
         vertices = np.asarray(band.get_paths()[0].vertices)
-        places = np.unique(vertices[:, 0])
-        low = [vertices[vertices[:, 0] == x, 1].min() for x in places]
-        high = [vertices[vertices[:, 0] == x, 1].max() for x in places]
+        positions = np.unique(vertices[:, 0])
+        low = [vertices[vertices[:, 0] == x, 1].min() for x in positions]
+        high = [vertices[vertices[:, 0] == x, 1].max() for x in positions]
         colour = to_hex(tuple(np.asarray(band.get_facecolor())[0]))
         for made in traces:
-            if made["colour"] == colour and made["x"] == numbers(places):
+            if made["colour"] == colour and made["x"] == numbers(positions):
                 made |= {"low": numbers(low), "high": numbers(high)}
 
 

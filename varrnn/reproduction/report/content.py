@@ -94,7 +94,7 @@ def _claim(claim: Claim, verdict: Verdict, modules: Mapping[str, Any]) -> dict[s
         "numbers": verdict.numbers + (f"; {verdict.unstable} unstable runs discarded" if verdict.unstable else ""),
         "n": verdict.n,
         "small": small.group(1) if small else "",
-        "analogue": verdict.small_size,
+        "small_model": verdict.small_size,
         "commands": list(verdict.commands) or [f"python scripts/claims.py {claim.id}"],
         "ours": claim.is_extra,
         "shown_in": [name for name, module in modules.items() if claim.id in module.ARTEFACT.claims],

@@ -158,7 +158,7 @@ function claimBoard() {
 }
 function openClaim(claim) {
   const rows = [["In the paper", claim.paper], ["Rule", claim.rule], ["Our numbers", claim.numbers || "none yet"],
-    ["Seeds", claim.n ? String(claim.n) : ""], ["Small model (200 units)", claim.analogue], ["Shown in", claim.shown_in.join(", ")]];
+    ["Seeds", claim.n ? String(claim.n) : ""], ["Small model (200 units)", claim.small_model], ["Shown in", claim.shown_in.join(", ")]];
   byId("detail-body").replaceChildren(
     make("div", { class: `head ${slug(claim.group)}` }, make("div", {}, make("h3", {}, `${claim.id}: ${claim.statement}`), make("span", { class: "verdict" }, claim.verdict)),
       make("button", { type: "button", onclick: () => byId("detail").close() }, "Close")),
