@@ -15,7 +15,7 @@ STATED = LineStyle("Variational, the paper's stated optimum", SKY, (0, (5, 1)))
 
 
 def lstm_curves() -> Curves:
-    """The curves of the LSTM; if the held-out reviews chose other rates than the paper's optimum, that one too."""
+    """The curves of the LSTM, with the paper's stated optimum if the held-out reviews chose other dropout rates."""
     if identity_of(stated_optimum()) == identity_of(LSTM["variational_untied"]):
         return variants(LSTM)
     return {**variants(LSTM), "stated optimum": (STATED, stated_optimum())}

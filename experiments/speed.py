@@ -23,7 +23,7 @@ differ from the quotients of the words per second above them."""
 LAUNCHES_NOTE = """\
 Masks, forward and backward pass, clipping and SGD of one window (35 steps of two layers, 200 steps of one), counted \
 on meta tensors, which need no GPU; the times of these steps on a GPU have not been measured. A call of cuDNN \
-(nn.LSTM, naive) counts as one, although it launches kernels of its own. The sentiment GRU resets before the product, \
+(nn.LSTM, naive) counts as one, although it launches several kernels. The sentiment GRU resets before the product, \
 where torch has no fused cell."""
 
 
@@ -34,7 +34,7 @@ def measured(records: Records) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def table(records: Records) -> Table:
-    """A column for each size, and where several processors are on record one for each of them."""
+    """A column for each size; if there are records of several processors, one for each of them."""
     columns = [
         (size, benchmark)
         for size in SIZES
@@ -51,7 +51,7 @@ def table(records: Records) -> Table:
 
 
 def processor(benchmark: Mapping[str, Any]) -> str:
-    """What distinguishes a machine in a column's head; earlier records name the processor alone."""
+    """The name of a machine in a column's head; earlier records have the name of the processor only."""
     info = benchmark.get("machine") or {}
     if info.get("gpu"):
         return str(info["gpu"])
@@ -61,7 +61,7 @@ def processor(benchmark: Mapping[str, Any]) -> str:
 
 
 def launches() -> Table:
-    """Kernels that a GPU launches for the same steps: counted, not measured, so no record is needed."""
+    """The number of kernels that a GPU launches for the same steps; it is counted without a GPU or a record."""
     from varrnn.benchmark.launches import LABELS, WINDOWS, count_window
 
     counts = {name: count_window(shape) for name, shape in WINDOWS.items()}
@@ -109,7 +109,7 @@ def ratios(columns: list[tuple[str, Mapping[str, Any]]]) -> list[list[str]]:
 
 
 def chart(records: Records, folder: Path) -> list[Path]:
-    """Bars as shares of the limit, with a panel per size."""
+    """Bars of the speed relative to the limit, one panel per size."""
     benchmark, sizes = measured(records)
     with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
         bars(panels, benchmark, sizes)

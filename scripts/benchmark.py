@@ -1,7 +1,7 @@
 """Words per second of every variant, nn.LSTM, an autograd loop, and the matrix products alone (the limit).
 
     python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
-    python scripts/benchmark.py --size library [--filter "lstm T50"]   # the layers alone beside torch's, any shape
+    python scripts/benchmark.py --size library [--filter "lstm T50"]   # the layers alone, compared with torch's
 
 All candidates run interleaved in ONE process, one step each per round. Ratios are medians of the ratios within a round,
 which a busy machine affects little. Compare numbers of the same table only.
@@ -36,7 +36,7 @@ SECONDS, MOST_ROUNDS = 60.0, 40  # per size
 ROW_SECONDS = 2.0  # per row of the library's table
 ROUNDS, QUICK_ROUNDS = 10, 3  # minimum: the median of fewer rounds is not robust
 MC_ROWS = 100
-SIDE_BY_SIDE = ("small", "sentiment")  # the sizes that are trained on CPUs
+PARALLEL_SIZES = ("small", "sentiment")  # the sizes that are trained on CPUs
 
 
 def arguments() -> argparse.Namespace:
@@ -45,21 +45,31 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--filter", default="", help="with --size library: rows that contain all of these words")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--json", type=Path, help="write all numbers to this file")
-    where.add_argument("--record", action="store_true", help="write a record of this machine, which `make paper` shows")
+    where.add_argument("--record", action="store_true", help="write a record of this machine for `make paper`")
     parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
-    parser.add_argument("--quick", action="store_true", help="three rounds per size, for a rough impression")
+    parser.add_argument("--quick", action="store_true", help="only three rounds per size")
     parser.add_argument(
         "--seconds", type=float, help="time per size (60), or per row of the library's table (2); at least ten rounds"
     )
     parser.add_argument("--threads", type=int, help="CPU threads (all by default)")
     parser.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda or cuda:N")
-    parser.add_argument("--precision", default="highest", choices=PRECISIONS, help="of GPU products: float32, or TF32")
-    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for one thread on a busy machine")
+    parser.add_argument(
+        "--precision",
+        default="highest",
+        choices=PRECISIONS,
+        help="precision of matrix products on a GPU: highest (float32) or high (TF32)",
+    )
+    parser.add_argument(
+        "--clock",
+        default="wall",
+        choices=CLOCKS,
+        help="wall time, or the CPU time of the process (for one thread on a busy machine)",
+    )
     return parser.parse_args()
 
 
 def measure(name: str, timer: Timer) -> dict[str, Any]:
-    """All numbers of one size."""
+    """Measure one size."""
     shape = benchmark_candidates.SHAPES[name]
     steps = benchmark_candidates.candidates(shape, timer.device)
     times = timer.interleave(steps)
@@ -80,7 +90,7 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     if not shape.last_only:
         found["mc"] = measure_mc(shape, timer)
     cores = torch.get_num_threads()
-    if name in SIDE_BY_SIDE and cores > 1 and timer.device.type == "cpu":
+    if name in PARALLEL_SIZES and cores > 1 and timer.device.type == "cpu":
         found["side_by_side"] = concurrency.measure(shape, cores, timer.rounds)
     return found
 
@@ -88,14 +98,14 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
 def gpu_numbers(
     shape: benchmark_candidates.Shape, steps: dict[str, benchmark_candidates.Step], device: torch.device
 ) -> dict[str, dict[str, float]]:
-    """Of each candidate: kernel launches of a step, counted, and the device memory that a step takes beside weights."""
+    """Kernel launches of a step (counted, not measured) and its device memory without weights, by candidate."""
     counted = launches.count_window(shape)
     memory = {name: step_mb(step, device) for name, step in steps.items() if name != "limit"}
     return {"launches": {name: counted[name] for name in steps if name in counted}, "step_mb": memory}
 
 
 def step_mb(step: benchmark_candidates.Step, device: torch.device) -> float:
-    """Megabytes on the device at a step's peak, above what was allocated before it."""
+    """The peak device memory of a step in megabytes, minus the memory allocated before it."""
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     step()
@@ -153,7 +163,7 @@ def measure_library(chosen: argparse.Namespace, record: dict[str, Any]) -> None:
 
 
 def closing(machine: dict[str, Any], file: Path | None) -> str:
-    """What the owner of a GPU may do with the numbers: there are few GPU records, or none."""
+    """On a GPU: ask for the record, since records of GPUs are rare."""
     if not machine["gpu"]:
         return ""
     precise = f"nn.LSTM and ours ran at precision {machine['precision']}"

@@ -28,7 +28,7 @@ MODELS = ("none", "naive", "variational_untied")
 COLUMNS = {"epochs": "epochs", "valid_ppl": "valid", "test_ppl": "test", "test_ppl_mc": "test MC"}
 COLUMNS["wps_train"] = "words/s"
 HEADS = {"valid": "validation", "test": "test", "test MC": "test, MC dropout"}  # the printed columns of the table
-PROMPTS = ("the function", "if the", "the")  # the first whose words the corpus has
+PROMPTS = ("the function", "if the", "the")  # the first prompt with words of the corpus is used
 
 
 def main() -> None:

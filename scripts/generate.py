@@ -29,7 +29,12 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1, help="number of texts (1)")
     parser.add_argument("--mc", action="store_true", help="MC dropout: one function from q(omega) per text")
     parser.add_argument("--seed", type=int, default=0, help="seed of words and masks (0)")
-    parser.add_argument("--shade", choices=(*SHADES, "none"), default=SHADES[0], help=f"({SHADES[0]})")
+    parser.add_argument(
+        "--shade",
+        choices=(*SHADES, "none"),
+        default=SHADES[0],
+        help=f"the measure of uncertainty that shades words ({SHADES[0]})",
+    )
     parser.add_argument("--shade-samples", type=int, default=20, help="MC samples for the shades (20)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the shaded texts as an HTML page")
     options = parser.parse_intermixed_args()

@@ -1,10 +1,10 @@
-"""Check this project on a CUDA GPU and write one record of it: `make gpu-check`, about ten minutes.
+"""Check this project on a CUDA GPU and write a record: `make gpu-check`, about ten minutes.
 
     python scripts/gpu_check.py [--device cuda] [--precision highest|high] [--out FILE]
 
 Runs the tests that need a GPU, the benchmark at all sizes, and 200 updates of the large model on the Penn Treebank with
-and without a CUDA graph. `python scripts/publish.py FILE` takes the record into results/. Exit code 0: all is well;
-1: something is not, and is named; 2: there is no GPU.
+and without a CUDA graph. `python scripts/publish.py FILE` copies the record to results/records. The exit code is 0 if
+everything passed, 1 if there are problems (they are listed), 2 without a GPU.
 """
 
 import argparse
@@ -34,13 +34,18 @@ UPDATES = 200
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
-    parser.add_argument("--precision", default="highest", choices=PRECISIONS, help="of products: float32, or TF32")
+    parser.add_argument(
+        "--precision",
+        default="highest",
+        choices=PRECISIONS,
+        help="precision of matrix products: highest (float32) or high (TF32)",
+    )
     parser.add_argument("--out", type=Path, help="the record's file (runs/gpu_check/NAME_OF_THE_GPU.json)")
     return parser.parse_args()
 
 
 def check(device: torch.device) -> None:
-    """Before ten minutes are spent: a record is of committed code."""
+    """Check, before the tests run, that the code is committed: a record names its commit."""
     if device.type != "cuda":
         raise UserError(f"--device {device}: allowed are cuda and cuda:N; a CPU is measured by `make bench`")
     if (code := provenance.code_version()).endswith("+dirty"):
@@ -49,7 +54,7 @@ def check(device: torch.device) -> None:
 
 
 def examine(device: torch.device, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Everything that the record holds."""
+    """Run all parts; returns the record."""
     config = compose.compose([*RUN, f"device={chosen.device}", f"precision={chosen.precision}"])
     if gpu_check.run_script(["scripts/download_data.py", "ptb", "--if-missing"]) != 0:
         raise UserError("the Penn Treebank could not be fetched: the message is above; nothing was checked")
@@ -65,7 +70,7 @@ def examine(device: torch.device, chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(record: dict[str, Any], file: Path) -> list[str]:
-    """The result in a few lines, and what to do with it."""
+    """The lines to print: the result, and what to do with the record."""
     tests, training = record["tests"], record["training"]
     eager, graph = (training[name]["words_per_second"] for name in ("eager", "graph"))
     found = gpu_check.problems(tests, training)

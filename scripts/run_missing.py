@@ -58,7 +58,7 @@ def artefact(name: str) -> Artefact:
 
 
 def missing(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:
-    """As few commands as possible for all runs without a record, or with too few epochs."""
+    """The fewest commands that start all runs without a record, or with too few epochs."""
     records = load(folder)
     needed = [(run, records.missing(run, seeds or wanted.seeds)) for run in unique(wanted.runs)]
     return commands((run, seeds) for run, seeds in needed if seeds)

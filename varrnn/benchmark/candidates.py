@@ -1,4 +1,4 @@
-"""What the benchmark compares: training steps of every variant, of the usual alternatives, and the products alone."""
+"""The candidates of the benchmark: training steps of every variant, of the alternatives, and matrix products alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a model and of its batches, and the variational model's rates: time does not depend on them."""
+    """The sizes of a model and of its batches, and its dropout rates, which do not affect the time of a step."""
 
     units: int
     layers: int
@@ -46,7 +46,7 @@ SHAPES = {
 
 
 class TorchModel(nn.Module):
-    """nn.LSTM with ordinary dropout between everything, as people write it today."""
+    """nn.LSTM with ordinary dropout on the embedding, between the layers and on the output."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -62,7 +62,9 @@ class TorchModel(nn.Module):
 
 
 class LoopModel(TorchModel):
-    """The usual substitute: a Python loop over the steps under autograd; untied gates are four products each."""
+    """The usual implementation of recurrent dropout: a Python loop over time steps under autograd.
+
+    Untied masks take four products per step."""
 
     def __init__(self, shape: Shape, tied: bool) -> None:
         super().__init__(shape)
@@ -96,7 +98,7 @@ class LoopModel(TorchModel):
 
 
 class Products:
-    """The limit: the products that an exact implementation must do, in the fast path's layout, and nothing else."""
+    """The limit: only the matrix products that an exact implementation must compute, in the layout of the kernels."""
 
     def __init__(self, shape: Shape, device: torch.device) -> None:
         rows, size = shape.steps * shape.batch, shape.units
@@ -132,7 +134,7 @@ class Products:
 
 
 def variants(shape: Shape) -> dict[str, DropoutRates]:
-    """The rows of Table 1 that are ours to run."""
+    """The dropout variants of Table 1 that are timed."""
     tied = DropoutRates(p_E=shape.p_U, p_W=shape.p_W, p_U=shape.p_U, p_y=shape.p_W)
     return {
         "variational_tied": tied,
@@ -170,7 +172,7 @@ def training_step(model: nn.Module, shape: Shape, device: torch.device) -> Step:
 
 
 def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
-    """Every candidate as a step to be timed, the limit first."""
+    """The training step of every candidate, by name; the limit is the first."""
     models: dict[str, nn.Module] = {
         "nn_lstm": TorchModel(shape),
         "loop_tied": LoopModel(shape, tied=True),
@@ -182,7 +184,7 @@ def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
 
 
 def protocol_step(protocol: str, cell: str, shape: Shape, device: torch.device) -> Step:
-    """A step of a sentiment run as its config has it: activations, masks, penalty and Adam of a protocol."""
+    """One training step of a sentiment run, with the activations, masks, weight decay and optimizer of its protocol."""
     sizes = (f"size.units={shape.units}", f"size.layers={shape.layers}")
     made = compose.compose(
         ["experiment=cornell", "model=variational_untied", f"protocol={protocol}", f"cell={cell}", *sizes]
@@ -201,7 +203,9 @@ def protocol_step(protocol: str, cell: str, shape: Shape, device: torch.device) 
 
 
 def protocol_candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
-    """The sentiment runs of both protocols, LSTM and GRU; no other task has steps that depend on the protocol."""
+    """The training steps of the sentiment task under both protocols, LSTM and GRU.
+
+    The steps of the other tasks do not depend on the protocol."""
     if not shape.last_only:
         return {}
     pairs = [(protocol, cell) for protocol in ("paper", "authors_code") for cell in ("lstm", "gru")]
@@ -209,7 +213,9 @@ def protocol_candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
 
 
 def mc_candidates(shape: Shape, device: torch.device, rows: int) -> dict[str, tuple[Step, int]]:
-    """One window of MC evaluation, and its words x samples: the usual loop and ours stream by stream, or in rows."""
+    """MC evaluation of one window, with its number of words x samples.
+
+    The candidates are the Python loop and ours with one sample at a time, and ours with samples batched as rows."""
     model = ours(shape, variants(shape)["variational_untied"]).to(device).eval()
     words = torch.randint(0, shape.words, (shape.steps + 1, rows), device=device)
     one, all_rows = model.sample_document_masks(1), model.sample_document_masks(rows)
@@ -237,7 +243,7 @@ def without_gradient(call: Callable[[], Tensor]) -> Step:
 
 
 def saved_mb(model: nn.Module, shape: Shape) -> float:
-    """Megabytes that autograd keeps of the recurrent layers between forward and backward, weights excluded."""
+    """Megabytes that autograd saves for the backward pass of the recurrent layers, without the weights."""
     layers = model.layers
     assert isinstance(layers, nn.Module)
     own = {parameter.untyped_storage().data_ptr() for parameter in layers.parameters()}

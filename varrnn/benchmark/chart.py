@@ -1,4 +1,4 @@
-"""What a benchmark's numbers are called, and their bar chart: for scripts/benchmark.py and experiments/speed.py."""
+"""Labels and bar chart of the benchmark, for scripts/benchmark.py and experiments/speed.py."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ LABELS = {
 
 
 def share(speeds: Mapping[str, Any], key: str, of: str = "limit") -> float | None:
-    """Of the limit, or of nn.LSTM: the median of paired ratios where the benchmark has it."""
+    """The speed relative to the limit or to nn.LSTM: the median of paired ratios if the record has it."""
     paired = speeds.get(f"ratio_to_{of}") or {}
     if paired.get(key):
         return paired[key]
@@ -32,7 +32,7 @@ def share(speeds: Mapping[str, Any], key: str, of: str = "limit") -> float | Non
 
 
 def bars(panels: list[Axes], benchmark: Mapping[str, Any], sizes: list[str]) -> None:
-    """Words per second as shares of the limit, a panel per size, the names beside the first."""
+    """Words per second relative to the limit: one panel per size, with the labels at the first panel."""
     for axes, size in zip(panels, sizes):
         speeds = benchmark[size]
         keys = [key for key in LABELS if key != "limit" and speeds.get(key)]

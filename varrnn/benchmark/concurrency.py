@@ -1,4 +1,4 @@
-"""Does a machine train more words per second in one run with all its threads, or in as many runs of one thread each?"""
+"""Compare one run that uses all threads of a machine with as many parallel runs of one thread each."""
 
 import multiprocessing
 import statistics
@@ -14,7 +14,7 @@ STEPS = 4  # training steps of every worker in a round
 
 
 class Worker:
-    """A process that makes training steps of the untied variational model when it is told to."""
+    """A process that trains the untied variational model for some steps on each request."""
 
     def __init__(self, shape: candidates.Shape, threads: int) -> None:
         spawn = multiprocessing.get_context("spawn")  # a forked process would share the parent's pool of threads
@@ -50,7 +50,9 @@ def _work(shape: candidates.Shape, threads: int, pipe: Connection) -> None:
 
 
 def measure(shape: candidates.Shape, cores: int, rounds: int) -> dict[str, float]:
-    """Words per second of the whole machine both ways, alternating; the ratio is the median of the rounds' ratios."""
+    """Words per second of the whole machine with one run and with parallel runs, in alternating rounds.
+
+    The ratio is the median over rounds."""
     words = STEPS * shape.steps * shape.batch
     sides = [Worker(shape, 1) for _ in range(cores)]
     alone = [Worker(shape, cores)]
@@ -66,7 +68,7 @@ def measure(shape: candidates.Shape, cores: int, rounds: int) -> dict[str, float
 
 
 def _round(workers: list[Worker]) -> float:
-    """Seconds until the last of them is done."""
+    """Seconds until the last worker has finished."""
     start = time.perf_counter()
     for worker in workers:
         worker.begin()

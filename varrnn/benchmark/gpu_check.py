@@ -1,4 +1,4 @@
-"""What `make gpu-check` finds out on a GPU: the tests that need one, the benchmark, and training with a CUDA graph."""
+"""The parts of `make gpu-check`: the tests that need a GPU, the benchmark, and training with a CUDA graph."""
 
 import json
 import subprocess
@@ -25,12 +25,12 @@ UNTIMED = 20  # updates before the clock starts
 
 
 def run_script(words: Sequence[str]) -> int:
-    """`python WORDS` in the project's folder, with its output on the screen; returns the exit code."""
+    """Run `python WORDS` in the project's folder and show its output; returns the exit code."""
     return subprocess.run([sys.executable, *words], cwd=PROJECT_ROOT).returncode
 
 
 def run_tests(report: Path) -> dict[str, Any]:
-    """The tests marked `cuda`; pytest writes its report to a file."""
+    """Run the tests marked `cuda` and count the results; pytest writes its report to a file."""
     run_script(["-m", "pytest", "-q", "-m", "cuda", f"--junitxml={report}", "tests"])
     if not report.is_file():
         raise UserError(f"pytest wrote no report to {report}: its message is above; `make setup` installs the tests")
@@ -38,7 +38,7 @@ def run_tests(report: Path) -> dict[str, Any]:
 
 
 def count_tests(report: str) -> dict[str, Any]:
-    """How many passed, failed and were skipped, from pytest's JUnit report, and which failed."""
+    """The numbers of passed, failed and skipped tests in pytest's JUnit report, and the names of the failed ones."""
     cases = list(ElementTree.fromstring(report).iter("testcase"))
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = sum(case.find("skipped") is not None for case in cases)
@@ -48,7 +48,7 @@ def count_tests(report: str) -> dict[str, Any]:
 
 
 def run_benchmark(file: Path, device: str, precision: str) -> dict[str, Any]:
-    """scripts/benchmark.py at all sizes; returns its numbers."""
+    """Run scripts/benchmark.py at all sizes; returns its numbers."""
     words = ["scripts/benchmark.py", "--size", "all", "--device", device, "--precision", precision]
     if run_script([*words, "--json", str(file)]) != 0:
         raise UserError("scripts/benchmark.py failed: its message is above")
@@ -56,7 +56,7 @@ def run_benchmark(file: Path, device: str, precision: str) -> dict[str, Any]:
 
 
 def train_updates(task: Task, config: RunConfig, device: torch.device, updates: int) -> dict[str, Any]:
-    """The first updates of a run, timed from the 21st on: speed, losses, memory, and a hash of the weights."""
+    """Train the first updates of a run: speed (without the first 20), losses, memory, and a hash of the weights."""
     with Interrupts() as interrupts, RunMonitor(interrupts, False, 60.0, "") as monitor:
         trainer = Trainer(task, task.model(config).train(), config, Path(), monitor, device)
         provenance.reset_peak_memory(device)
@@ -86,7 +86,7 @@ def _synchronised_time(device: torch.device) -> float:
 
 
 def compare_graph(task: Task, config: RunConfig, device: torch.device, updates: int) -> dict[str, Any]:
-    """The same updates without and with a CUDA graph of the training step."""
+    """Train the same updates without and with a CUDA graph of the training step, and compare them."""
     updates = min(updates, task.updates_per_epoch)
     found = {
         name: train_updates(task, replace(config, train=replace(config.train, cuda_graph=graph)), device, updates)
@@ -103,7 +103,7 @@ def compare_graph(task: Task, config: RunConfig, device: torch.device, updates: 
 
 
 def problems(tests: dict[str, Any], training: dict[str, Any]) -> list[str]:
-    """What is not as it should be, in words; empty where everything is well."""
+    """The problems found, one sentence each; empty if everything passed."""
     found = [f"failed: {name}" for name in tests["failures"]]
     if not tests["passed"]:
         found.append("no test marked cuda has passed")

@@ -1,8 +1,8 @@
-"""How many kernels a GPU would launch for one training step, counted on meta tensors: no GPU is needed.
+"""Count the kernels that a GPU would launch for one training step. Meta tensors are used, so no GPU is needed.
 
 Small recurrent layers are launch-bound on a GPU, so the count decides their speed. Views and allocations launch
 nothing. An operation that exists on a GPU only (ATen's fused cells, cuDNN's layers) is replaced by an empty result and
-counts as one, though cuDNN launches kernels of its own inside a call.
+counts as one, though cuDNN launches several kernels inside a call.
 """
 
 import functools
@@ -32,7 +32,7 @@ NO_META = {"_fused_sgd_"}  # changes its arguments, returns nothing, and has no 
 
 
 class Launches(TorchDispatchMode):
-    """Counts the operations that launch a kernel, by their names."""
+    """A dispatch mode that counts the operations that launch a kernel, by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class WholeSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, count: Counter[str], x: Tensor, states: int, *tensors: Tensor) -> Any:
         count["cudnn_rnn"] += 1
-        ctx.set_materialize_grads(False)  # a gradient that nobody needs is no tensor of zeros
+        ctx.set_materialize_grads(False)  # a gradient that is not needed stays None
         ctx.count, ctx.shapes = count, (x.shape, [t.shape for t in tensors])
         h = tensors[0]
         return (x.new_empty(*x.shape[:2], h.shape[-1]), *(torch.empty_like(h) for _ in range(states)))
@@ -64,7 +64,7 @@ class WholeSequence(torch.autograd.Function):
 
 
 def _empty_cells(count: Counter[str]) -> dict[Sequence[str], list[Callable[..., Any]]]:
-    """Results of the fused cells, of the right shapes."""
+    """Empty results of the fused cells, with the right shapes."""
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
@@ -94,7 +94,7 @@ def _empty_cells(count: Counter[str]) -> dict[Sequence[str], list[Callable[..., 
 
 @contextmanager
 def count_launches() -> Iterator[Counter[str]]:
-    """What a GPU would launch for the work that meta tensors do inside: they take the branches of a GPU."""
+    """Count the launches of the operations on meta tensors inside the block, which take the code paths of a GPU."""
     launches = Launches()
     cells = _empty_cells(launches.count)
 
@@ -118,7 +118,7 @@ def count_launches() -> Iterator[Counter[str]]:
 
 
 def models(shape: Shape) -> dict[str, nn.Module]:
-    """The language models and regression networks whose steps are counted, by the names of the benchmark."""
+    """The language models and sentiment models whose launches are counted, by their names in the benchmark."""
     rates = candidates.variants(shape)
     gru = {} if not shape.last_only else {"reset_after": False}  # as the sentiment task has it
     sizes = (shape.words, shape.units, shape.layers, shape.outputs)
@@ -137,7 +137,7 @@ def models(shape: Shape) -> dict[str, nn.Module]:
 
 
 def launches_of_a_window(model: nn.Module, shape: Shape) -> int:
-    """Masks, embedding, layers, loss, backward pass, clipping and SGD."""
+    """The launches of one training step: masks, embedding, layers, loss, backward pass, clipping and SGD."""
     step = candidates.training_step(model, shape, META)
     with count_launches() as count:
         step()
@@ -160,7 +160,7 @@ class CountedReplay:
 
 
 def launches_with_a_graph(model: SequenceModel, shape: Shape) -> int:
-    """Of one update with ``train.cuda_graph``: masks, copies into the static buffers, and one replay."""
+    """The launches of one update with ``train.cuda_graph``: masks, copies into the static buffers, and one replay."""
     words = torch.zeros(shape.steps + 1, shape.batch, dtype=torch.int64, device=META)
     model.to(META).train()
     optimizer = optim.SGD(model.parameters(), shape.clip, 0.0)

@@ -1,4 +1,4 @@
-"""The layers alone beside torch's, at shapes that people use: ``scripts/benchmark.py --size library``.
+"""The layers compared with torch's at common shapes: ``scripts/benchmark.py --size library``.
 
 A row is a shape, a cell and a number of threads. Its candidates are torch's layer and ours in training (without
 dropout, tied and untied masks; torch's layer has no dropout), and both in inference. They run interleaved in one
@@ -78,7 +78,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What ``--filter`` looks at: `lstm T50,B64,I64,H64 1 thread`."""
+        """The name that ``--filter`` searches, e.g. `lstm T50,B64,I64,H64 1 thread`."""
         return f"{self.cell} {self.shape.name} {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
@@ -110,7 +110,7 @@ def make_state(shape: Shape, cell: str) -> Any:
 
 
 def training_call(layer: nn.Module, shape: Shape, cell: str) -> Call:
-    """Forward and backward, to the weights and the input."""
+    """A forward and a backward pass, with gradients of the weights and of the input."""
     x, state = make_input(shape, True), make_state(shape, cell)
     data = x if isinstance(x, Tensor) else x.data
     gradient = torch.randn(*data.shape[:-1], shape.units)
@@ -136,7 +136,7 @@ def inference_call(layer: nn.Module, shape: Shape, cell: str) -> Call:
 
 
 def candidates(row: Row) -> dict[str, Call]:
-    """Torch's and our calls of one row by name."""
+    """The calls of torch's layer and of ours for one row, by name."""
     shape, (theirs, ours) = row.shape, CELLS[row.cell]
     sizes = (shape.inputs, shape.units)
     return {
@@ -148,7 +148,7 @@ def candidates(row: Row) -> dict[str, Call]:
 
 
 def measure(row: Row, timer: Timer) -> dict[str, Any]:
-    """Milliseconds of torch, ratios torch / ours with half the distance of their quartiles, and the backends used."""
+    """Milliseconds of torch's layer, the ratios torch / ours with half their interquartile range, and our backends."""
     before = torch.get_num_threads()
     torch.set_num_threads(row.threads)
     try:
@@ -173,13 +173,13 @@ def _backends(call: Call) -> str:
 
 
 def _count(call: Call) -> int:
-    """So many calls in a row make a sample that the clock resolves."""
+    """The number of consecutive calls that takes long enough for the clock."""
     return max(1, min(1000, int(SAMPLE_SECONDS / max(1e-7, Timer("wall", 0, 1).seconds(call)))))
 
 
 def lines(rows: list[Row], timer: Timer, record: dict[str, Any]) -> Iterator[str]:
-    """The table, line by line as it is measured; the numbers into ``record`` by the rows' names."""
-    yield "torch's time / ours (above 1: ours is faster), +- half the distance of the quartiles; ms of torch; backends"
+    """Measure the rows and yield the lines of the table; the numbers are added to ``record`` by row name."""
+    yield "torch's time / ours (above 1: ours is faster), +- half the interquartile range; backend; ms of torch"
     heads = "".join(f"{name:>15}" for name in COLUMNS)
     yield f"{'':34}{heads}{'train ms':>10}{'infer ms':>10}"
     for row in rows:

@@ -56,7 +56,7 @@ def publish(folder: Path, records: Path = RECORDS, repository: Path = ROOT) -> P
 
 
 def publish_gpu_check(file: Path, found: dict[str, Any], records: Path, repository: Path) -> Path:
-    """A benchmark record with the tests and the updates behind it; refuse one whose tests failed."""
+    """A benchmark record with the tests and the updates behind it; reject one whose tests failed."""
     from varrnn.records.paths import benchmark_path
 
     machine, tests = found["machine"], found["tests"]

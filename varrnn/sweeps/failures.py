@@ -57,9 +57,9 @@ def show(found: list[Failure]) -> None:
 def crash_message(error: Exception) -> str:
     """The message for a job that ended without an error message: killed by a user, the system or the scheduler."""
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    refused = next((line.strip() for line in str(error).splitlines() if line.strip().startswith("sbatch")), None)
-    if refused:
-        return f"Slurm rejected the job: {refused}; see configs/launcher/slurm.yaml for partition, account and limits"
+    rejected = next((line.strip() for line in str(error).splitlines() if line.strip().startswith("sbatch")), None)
+    if rejected:
+        return f"Slurm rejected the job: {rejected}; see configs/launcher/slurm.yaml for partition, account and limits"
     return (
         f"a job ended without an error message ({reason.strip()}): killed, or out of memory? Wait for jobs that still "
         "run, then start the same command again: it keeps finished runs and resumes the others"

@@ -160,7 +160,7 @@ class Adam:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """torch's Adam refuses the capture of a CUDA graph unless it is marked as capturable; a checkpoint is not."""
+        """torch's Adam rejects the capture of a CUDA graph unless it is marked as capturable; a checkpoint is not."""
         for group in self.adam.param_groups:
             group["capturable"] = True
         try:

@@ -67,7 +67,7 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def problem(found: dict[str, Any]) -> str:
-    """The first error in a summary that is valid JSON, e.g. one edited by hand; "" if there is none."""
+    """The first error in a summary that is valid JSON, e.g. one edited by hand; "" without errors."""
     fault = record_schema.validation_error(found, record_schema.RUN | STATED, record_schema.OPTIONAL | STATED_IF_THERE)
     if fault:
         return fault

@@ -54,7 +54,7 @@ class Progress:
             self.history.setdefault(name, [None] * rows).append(row.get(name))
 
     def graph_record(self) -> dict[str, str]:
-        """What a record says about the CUDA graph: nothing where none was requested."""
+        """What a record says about the CUDA graph: nothing if it was not requested."""
         return {"cuda_graph": self.cuda_graph} if self.cuda_graph else {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Progress:
 
 
 def progress_problem(saved: Any, updates: int, state_shape: tuple[int, ...]) -> str:
-    """The first error in the progress of a loadable checkpoint, e.g. one edited by hand; "" if there is none.
+    """The first error in the progress of a loadable checkpoint, e.g. one edited by hand; "" without errors.
 
     `updates` is the number of updates of an epoch, `state_shape` the shape (layers, batch, units) of a carried state.
     """
