@@ -39,13 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def tiny(tmp_path):
-    """The overrides of a run that takes a second, on texts from which something can be learnt."""
+    """The overrides of a run of about a second, on texts with a structure that can be learnt."""
     return [*small_runs.learnable_texts(tmp_path), f"runs_root={tmp_path / 'runs'}"]
 
 
 @pytest.fixture
 def records_of(tmp_path):
-    """Synthetic records as they come from files."""
+    """Synthetic records, loaded from files."""
     return lambda contents: store.load(synthetic_records.save(contents, tmp_path / "records"))
 
 

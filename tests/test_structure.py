@@ -1,4 +1,4 @@
-"""The structure that a machine can check: which package imports which, and a help text for every option."""
+"""The structure of the package: which package imports which, and a help text for every option."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ from varrnn.config import compose
 FOLDERS = ("varrnn", "scripts", "experiments", "tests")
 PYTHON = [ROOT / "run.py", *sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))]
 
-# A package imports packages of an earlier row only; "library" is what lies in varrnn/ itself, with the kernels.
+# A package imports packages of an earlier row only; "library" is the modules in varrnn/ itself.
 ROWS = (
     ("library", "kernels"),
     ("config", "data", "reporting"),
@@ -25,7 +25,7 @@ ROWS = (
     ("sweeps",),
 )
 RANK = {package: number for number, row in enumerate(ROWS) for package in row}
-# What makes tables, figures and verdicts of records knows nothing of networks.
+# Tables, figures and verdicts are made from records, without networks.
 FROM_RECORDS = ("records", "reporting", "reproduction")
 NETWORKS = ("varrnn.cells", "varrnn.kernels", "varrnn.layers", "varrnn.embedding", "varrnn.tasks", "varrnn.training")
 

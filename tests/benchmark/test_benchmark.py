@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, at a size that takes no time."""
+"""The benchmark at a tiny size: what it measures, prints and writes."""
 
 import importlib.util
 import json
@@ -108,7 +108,7 @@ def test_no_gpu(benchmark, monkeypatch):
 
 @pytest.mark.slow
 def test_parallel_runs():
-    """Every worker makes its steps, and the words of all of them are counted."""
+    """Every worker trains its steps, and the words of all workers are counted."""
     found = concurrency.measure(TINY, cores=2, rounds=3)
     assert found["runs"] == 2 and found["rounds"] == 3
     assert found["one_run"] > 0 and found["side_by_side"] > 0
@@ -120,7 +120,7 @@ def test_parallel_runs():
 
 
 def test_the_usual_loop_is_the_same_network():
-    """Without dropout the loop, nn.LSTM and ours agree, so that the benchmark compares equals."""
+    """Without dropout the loop, nn.LSTM and ours agree, so that the benchmark compares the same network."""
     plain = candidates.Shape(8, 2, 4, 3, 30, 30, 0.0, 0.0, 5.0)
     torch_model = candidates.TorchModel(plain)
     words = torch.randint(0, 30, (4, 3))
@@ -152,7 +152,7 @@ def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
 
 
 def test_what_a_gpu_adds(benchmark, monkeypatch):
-    """Launches, memory on the device and the request for the record, with a GPU's memory counters made up."""
+    """Launches, device memory and the request for the record, with simulated memory counters of a GPU."""
     held, events = iter([100, 300, 100, 500]), []
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**20 * next(held))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 2**20 * next(held))

@@ -1,4 +1,4 @@
-"""`make gpu-check` without a GPU: its parts, replaced where a GPU would be needed, and the record that is published."""
+"""`make gpu-check` without a GPU: its parts, with substitutes for those that need a GPU, and its record."""
 
 import importlib.util
 import json
@@ -78,7 +78,7 @@ def test_training_with_and_without_the_graph(monkeypatch):
 
 
 def test_a_graph_that_drifts_is_a_problem(monkeypatch):
-    """Equal in the comparison before training, and not later on."""
+    """The graph equals the eager step in the first comparison, but not during training."""
 
     class Drifting(Emulation):
         def replay(self):

@@ -1,4 +1,4 @@
-"""The table of the layers beside torch's: its rows, what is compared, and how it is called."""
+"""The table that compares our layers with torch's: its rows, candidates and command line."""
 
 import importlib.util
 import json
@@ -39,7 +39,7 @@ def test_one_row_alone(benchmark, monkeypatch, tmp_path, capsys):
 
 
 def test_rows():
-    """Every shape, cell and number of threads once; a filter is all of its words."""
+    """Every shape, cell and number of threads is one row; a filter selects rows with all of its words."""
     rows = library.choose_rows("", 2)
     assert len({row.name for row in rows}) == len(rows) == len(library.SHAPES) * 3 * 2
     assert {row.threads for row in library.choose_rows("", 1)} == {1}

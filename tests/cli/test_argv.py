@@ -1,4 +1,4 @@
-"""The words of run.py: options anywhere, values that no run can use, files of a user's own."""
+"""The command line of run.py: the order of options, invalid values, and the user's files."""
 
 import os
 import pty
@@ -97,7 +97,9 @@ def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
         preexec_fn=small_runs.default_signals,
     )
     assert started.stderr is not None
-    while "hydra" not in started.stderr.readline():  # the first module that run.py imports after its own handler
+    while (
+        "hydra" not in started.stderr.readline()
+    ):  # the first module that run.py imports after it has set its signal handler
         assert started.poll() is None
     started.send_signal(signal.SIGINT)
     assert "Traceback" not in started.communicate(timeout=120)[1] and started.returncode == 130

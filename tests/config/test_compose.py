@@ -1,4 +1,4 @@
-"""The recipes of Table 1 as composed, the names of runs, and answers to mistakes."""
+"""The composed configs of Table 1, the folders of runs, and the messages for invalid options."""
 
 import itertools
 import re
@@ -83,7 +83,7 @@ def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
 
 
 def test_weight_decay_of_each_cell():
-    """Chosen on held-out reviews, cell by cell; the command line still wins."""
+    """The weight decay was chosen on held-out reviews for each cell; the command line overrides it."""
     words = ["experiment=cornell", "model=variational_untied"]
     own = compose.compose(["task=reviews", "task.path=x.csv", "model=variational_untied", "cell=gru"])
     assert own.optim.weight_decay == compose.compose([*words, "cell=gru"]).optim.weight_decay
@@ -272,7 +272,7 @@ def test_sentiment_masks_are_of_zeros_and_ones(task, protocol):
 
 
 def test_scaling_of_masks_belongs_to_runs_that_have_masks():
-    """So that a run without dropout stays the run that it was when the default changed."""
+    """A run without dropout keeps its identity when the default of the scaling changes."""
 
     def folder(*words: str) -> str:
         return compose.run_dir(compose.compose(["experiment=cornell", *words])).parent.name

@@ -1,4 +1,4 @@
-"""Columns, vocabulary order, the built-in corpus, a user's own text."""
+"""Columns, vocabulary order, the built-in corpus, the user's text."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_pydoc_splits_are_alike():
 
 
 def test_pydoc_repeats_no_long_sentence_across_splits():
-    # Topics quote each other: without the removal of repeated paragraphs a third of valid stands in train.
+    # Topics quote each other: without the removal of repeated paragraphs a third of valid would be in train.
     splits = pydoc.split_topics(pydoc.read_topics())
     sentences = [set(s for s in " ".join(split).split(f" {EOS} ") if s.count(" ") > 8) for split in splits]
     for held_out in sentences[1:]:

@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that answers badly on purpose."""
+"""Downloads from a local server that simulates failures."""
 
 import threading
 from functools import partial

@@ -1,4 +1,4 @@
-"""The chain of sources, what is left on the disk, and archives that are not to be trusted."""
+"""The order of sources, the files left on the disk, and malformed archives."""
 
 import io
 import subprocess

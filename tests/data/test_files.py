@@ -1,4 +1,4 @@
-"""Where files are looked for, that they are checked, and a cache that is never trusted."""
+"""The search for data files, their checksums, and the verified cache."""
 
 import os
 import stat
@@ -22,7 +22,7 @@ def alone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_ptb(tmp_path, monkeypatch):
-    """A stand-in of three short files with their own sums."""
+    """Three short files with their checksums, in place of a corpus."""
     folder = tmp_path / "named" / "ptb"
     folder.mkdir(parents=True)
     for name, content in SPLITS.items():
@@ -120,7 +120,7 @@ def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
 
 
 def test_what_other_code_has_made_is_made_again(tmp_path, monkeypatch):
-    """Numbers would come from code that the run's commit does not have."""
+    """Otherwise the numbers would come from code that is not in the run's commit."""
     assert cache.cached("key", lambda: {"x": np.zeros(1)}, beside=tmp_path)["x"] == 0
     assert cache.cached("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0
     monkeypatch.setattr(cache, "source_hash", lambda: "changed")

@@ -1,4 +1,4 @@
-"""The figures of the real corpora, and the cache; these run where VARRNN_DATA is set."""
+"""Known counts of the real corpora, and the cache; needs VARRNN_DATA."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""What several tests share: tiny runs, synthetic records, and the project's root."""
+"""Shared by several tests: tiny runs, synthetic records, and the project's root."""
 
 from pathlib import Path
 

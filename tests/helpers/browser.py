@@ -41,13 +41,13 @@ def chromium(width: int = 1200, height: int = 900) -> Iterator[Any]:
 
 
 def requests(driver: Any) -> list[str]:
-    """The addresses of everything that was asked for, since the last call."""
+    """The addresses of all requests since the last call."""
     messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
     return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
 
 
 def resize(driver: Any, width: int, height: int, scheme: str) -> None:
-    """As a device of this width whose user prefers light or dark."""
+    """Emulate a device of this width with a light or dark colour scheme."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

@@ -1,7 +1,7 @@
 """A CUDA graph on the CPU: the operations of a function are recorded and replayed on the same tensors.
 
-As on a GPU, a capture refuses what makes the host wait and what draws random numbers, Python runs only once, and every
-replay overwrites the results of the one before.
+As on a GPU, a capture rejects operations that synchronise or draw random numbers, Python code runs only once, and
+every replay overwrites the results of the previous one.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from varrnn.kernels import c_library
 from varrnn.training import cuda_graph, device, optim
 
 R = TypeVar("R")
-REFUSED = {
+REJECTED = {
     "_local_scalar_dense",
     "nonzero",
     "equal",
@@ -51,7 +51,7 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name, kwargs = function.overloadpacket.__name__, kwargs or {}
-        if name in REFUSED:
+        if name in REJECTED:
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
         out = function(*args, **kwargs)
         if not function.is_view and name not in ALLOCATIONS:
@@ -60,7 +60,7 @@ class Recording(TorchDispatchMode):
 
 
 class Emulation:
-    """What stands in for ``cuda_graph.CUDARecorder``."""
+    """The substitute for ``cuda_graph.CUDARecorder``."""
 
     def __init__(self, *_: object) -> None:
         self.calls: list[Call] = []

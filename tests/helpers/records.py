@@ -1,4 +1,4 @@
-"""Records that no run has made, for tests of tables, figures and claims: full, partial and empty evidence."""
+"""Synthetic records for tests of tables, figures and claims: complete, partial and no evidence."""
 
 import json
 from pathlib import Path
@@ -107,19 +107,19 @@ def sentiment_run(
 
 
 def sentiment_records(seeds: tuple[int, ...] = SEEDS, epochs: int = 120) -> list[dict]:
-    """Every run of figures 3 to 15, shaped as the paper tells it."""
+    """Every run of figures 3 to 15, with curves as the paper describes them."""
     made = {}
     for claim in SENTIMENT:
         for run in claim.runs.values():
             for seed in seeds:
-                key = (repr(identity_of(run)), seed)  # one run may be spelled in two ways
+                key = (repr(identity_of(run)), seed)  # two lists of overrides may describe one run
                 if key not in made:
                     made[key] = sentiment_run(run, seed, epochs, **shape(run))
     return list(made.values())
 
 
 def shape(run: Run) -> dict:
-    """The paper's story of one run: where it ends, how far it climbs before, how rough it is."""
+    """The curve of one run as the paper describes it: its final value, its rise before, and its roughness."""
     given = dict(override.split("=") for override in run)
     if given["model"] == "none":
         return {"final": 0.18, "rise": 0.02 if given["cell"] == "lstm" else 0.04, "rough": 0.003}

@@ -1,4 +1,4 @@
-"""torch's own module tests: every sample input that torch ships for its recurrent layers and their cells."""
+"""torch's module tests: every sample input that torch ships for its recurrent layers and their cells."""
 
 import copy
 import pickle

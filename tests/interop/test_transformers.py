@@ -32,7 +32,7 @@ class Classifier(transformers.PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module) -> None:
-        """Every module has initialised itself."""
+        """The modules initialise their parameters in their constructors."""
 
     def forward(self, input_ids, labels=None):
         logits = self.out(self.rnn(self.words(input_ids))[0][:, -1])

@@ -1,4 +1,4 @@
-"""Arguments are checked as torch checks them: what torch's layers refuse, ours refuse, with the argument's name."""
+"""Our layers raise for the arguments that torch's layers reject, and name the argument."""
 
 import inspect
 import re
@@ -68,7 +68,7 @@ def test_constructors(layer, arguments, kind, message):
 
 
 def test_the_fourth_argument_is_bias():
-    """nn.LSTM(10, 20, 2, 0.5) does not mean dropout either; older versions of torch take it for bias=True."""
+    """The fourth argument is `bias`, as in nn.LSTM(10, 20, 2, 0.5), which older versions of torch read as bias=True."""
     with pytest.raises(TypeError, match=r"bias=0\.5"):
         VariationalLSTM(10, 20, 2, 0.5)
 

@@ -1,4 +1,4 @@
-"""Cells for loops that the caller writes: torch's numbers, the layers' masks, and no masks per step by accident."""
+"""Cells for the caller's loops: torch's results, the layers' masks, and an error for masks drawn at every step."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_masks_per_step_by_accident_are_refused(ours):
     assert torch.equal(flat(cell(x))[0], plain)
     with mc_dropout(cell), pytest.raises(RuntimeError, match="sees one step"):
         cell(x)
-    cell.dropout = DropoutRates(p_W=0.5, per_step=True)  # asked for
+    cell.dropout = DropoutRates(p_W=0.5, per_step=True)  # requested
     assert not torch.equal(flat(cell.train()(x))[0], flat(cell(x))[0])
     assert torch.equal(flat(ours(I, H).train()(x))[0], flat(ours(I, H).train()(x))[0]) is False  # weights differ
     ours(I, H)(x)  # without dropout there is nothing to hold

@@ -1,4 +1,4 @@
-"""The readable steps: against formulas written out by hand, and other activations."""
+"""The reference implementation compared with formulas, and other activations."""
 
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence

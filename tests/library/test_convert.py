@@ -27,7 +27,7 @@ CELLS = {nn.LSTMCell: VariationalLSTMCell, nn.GRUCell: VariationalGRUCell, nn.RN
 
 
 class Tagger(nn.Module):
-    """Somebody's model: an embedding, a stack with dropout between layers, a cell, and one layer in two places."""
+    """A user's model: an embedding, layers with dropout between them, a cell, and one module that is used twice."""
 
     def __init__(self, batch_first: bool = True) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def test_hooks_and_modes_are_kept():
 
 
 class First(nn.Module):
-    """What torch.jit.script can read."""
+    """A model that torch.jit.script can compile."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which units are dropped, over what a mask is shared, and what keeps its mean."""
+"""Which units are dropped, over which axes a mask is shared, and which mean is kept."""
 
 import io
 import subprocess
@@ -114,7 +114,7 @@ def test_rates_are_keyword_only_and_may_be_a_mapping():
 
 @pytest.mark.parametrize("rates", [DropoutRates(p_W=0.25, p_U=0.5, per_gate=True), DropoutRates.naive(0.5)])
 def test_rates_survive_a_checkpoint_that_loads_weights_only(rates):
-    """As hyper-parameters that Lightning stores beside the weights."""
+    """Rates can be hyper-parameters, which Lightning saves with the weights."""
     file = io.BytesIO()
     torch.save({"hyper_parameters": {"dropout": rates}}, file)
     file.seek(0)
@@ -187,7 +187,7 @@ def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
 
 @pytest.mark.parametrize("layer", [VariationalLSTM, VariationalGRU])
 def test_masks_of_ones_are_separate_tensors(layer):
-    """Writing into one leaves the others alone."""
+    """Writing into one mask does not change the others."""
     layer = layer(I, H, 2, bidirectional=True)
     for masks in (layer.mean_masks(), layer.sample_masks(B)):
         masks[1].z_h.mul_(3.0)
@@ -272,7 +272,7 @@ def test_mc_dropout_ends_in_any_order():
 
 
 class TestMoon:
-    """FACTS 9.3: a 0/1 mask on the memory, the mean kept where h is read."""
+    """With a 0/1 mask on the memory cell, the scaling of h keeps the mean."""
 
     def test_read_masks_the_memory_with_zero_and_one_and_scales_the_reading(self):
         z_c = masks_of(DropoutRates(p_c=0.4)).z_c
@@ -295,7 +295,7 @@ class TestMoon:
 
     @pytest.mark.parametrize("backend", ["auto", "reference"])
     def test_only_read_neither_grows_nor_decays_over_400_steps(self, backend):
-        """Remembering units (f = .95) that are fed a constant: c settles near i g / (1 - f)."""
+        """Units with a forget gate of .95 and a constant input: c converges to about i g / (1 - f)."""
         sizes = {}
         for scaling in ("read", "step", "inverted"):
             layer = VariationalLSTM(1, 64, dropout=DropoutRates(p_c=0.5), cell_scaling=scaling, backend=backend)

@@ -15,7 +15,7 @@ def dropped(embedding: WordEmbedding, words: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_the_dog_and_the_cat(batch_first):
-    """Both "the" or neither, and each sequence on its own."""
+    """Both occurrences of "the" are dropped or neither, independently in each sequence."""
     embedding = WordEmbedding(4, 8, p_E=0.5, batch_first=batch_first)
     words = SENTENCE.expand(200, -1) if batch_first else SENTENCE.expand(200, -1).T
     gone = dropped(embedding, words)
@@ -121,7 +121,7 @@ def test_a_mask_that_fits_nothing_is_refused():
         with pytest.raises(ValueError, match=rf"\(5, 50\) fits neither .* nor \(batch of {batch} or 1, 50 words\)"):
             embedding(torch.zeros(3, 4, dtype=torch.long), mask=torch.ones(5, 50))
     with pytest.raises(ValueError, match=r"\(4, 50\) fits neither .* nor \(batch of 1 or 1"):
-        embedding(torch.zeros(3, dtype=torch.long), mask=torch.ones(4, 50))  # whose row would it be?
+        embedding(torch.zeros(3, dtype=torch.long), mask=torch.ones(4, 50))  # ambiguous: the row of no sequence
     with pytest.raises(ValueError, match=r"\(2, 4, 1\) fits neither the words \(3, 4\)"):
         embedding(torch.zeros(3, 4, dtype=torch.long), mask=torch.ones(2, 4, 1))
     with pytest.raises(ValueError, match="p_E"):
@@ -130,7 +130,7 @@ def test_a_mask_that_fits_nothing_is_refused():
 
 @pytest.mark.parametrize("shape", [(), (3, 4, 2)])
 def test_words_of_other_axes_are_refused(shape):
-    """Which of three axes is time nobody has said, and masks are shared over time."""
+    """With three axes it is not known which one is time, over which masks are shared."""
     for embedding in (WordEmbedding(5, 3, p_E=0.5), WordEmbedding(5, 3, p_E=0.5, batch_first=True).eval()):
         with pytest.raises(ValueError, match=rf"words have {len(shape)} axes"):
             embedding(torch.zeros(shape, dtype=torch.long))

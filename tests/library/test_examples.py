@@ -36,7 +36,7 @@ def test_examples(name):
 
 
 def public() -> dict[str, object]:
-    """What a user calls: the package's names, and those of its two modules of measures."""
+    """The public functions and classes: those of the package, and of `uncertainty` and `calibration`."""
     names = {f"varrnn.{name}": value for name, value in NAMES.items()}
     for module in (calibration, uncertainty):
         own = [item for item in vars(module).items() if getattr(item[1], "__module__", "") == module.__name__]

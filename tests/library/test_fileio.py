@@ -1,4 +1,4 @@
-"""Places that cannot be written get one clear line, before the work."""
+"""A path that cannot be written raises one clear message before any work is done."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ def test_folders_are_made_and_files_written(tmp_path):
     assert fileio.folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
     fileio.write_text(tmp_path / "c" / "d.txt", "é")
     assert (tmp_path / "c" / "d.txt").read_text(encoding="utf-8") == "é"
-    assert not list((tmp_path / "a" / "b").iterdir())  # the trial leaves nothing
+    assert not list((tmp_path / "a" / "b").iterdir())  # the check leaves no files
 
 
 @pytest.mark.parametrize("path", ["a.txt", "a.txt/deep", "a.txt/deep/deeper"])

@@ -1,4 +1,4 @@
-"""hold_masks: the calls inside a block evaluate one function; SequenceDropout and also= beside it."""
+"""hold_masks: the calls inside a block use the same masks; SequenceDropout; also=."""
 
 import copy
 import threading
@@ -77,12 +77,12 @@ def test_steps_and_the_whole_sequence_are_equal_under_one_draw(words, layer, var
     with hold_masks(model):
         assert not torch.allclose(model(words), steps)  # another block, another function
     whole, steps = both(model, words)
-    assert not torch.allclose(whole, steps)  # without a block each call draws
+    assert not torch.allclose(whole, steps)  # outside a block each call draws masks
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 4])
 def test_a_sample_of_mc_predict_is_one_function(words, chunk):
-    """Whatever number of calls a model makes: the same seed gives the same samples."""
+    """The same seed gives the same samples, however often a model calls its layers."""
     model = Decoder()
     whole = mc_predict(model, words, samples=7, chunk=chunk).stack()
     model.stepwise = True
@@ -116,7 +116,7 @@ def test_the_masks_of_words_from_keys_are_like_drawn_ones():
     gone = (mask == 0).double() - p
     for other in (gone.roll(1, 0), gone.roll(1, 1), gone.roll(7, 0), gone.roll(64, 1)):
         assert abs((gone * other).mean().item()) < 5 * p * (1 - p) / mask.numel() ** 0.5
-    for axis in (0, 1):  # no row and no word is dropped more often than chance has it
+    for axis in (0, 1):  # rows and words are dropped equally often, up to chance
         worst = gone.mean(axis).abs().max().item()
         assert worst < 5.5 * (p * (1 - p) / mask.shape[axis]) ** 0.5
 
@@ -126,7 +126,7 @@ def test_a_draw_for_each_batch_size():
     x = torch.randn(T, B, H)
     with hold_masks(layer):
         first, other = layer(x)[0], layer(x[:, :2])[0]
-        assert not torch.allclose(other, first[:, :2])  # masks of its own
+        assert not torch.allclose(other, first[:, :2])  # separate masks
         assert torch.equal(layer(x)[0], first) and torch.equal(layer(x[:, :2])[0], other)
         masks = layer.sample_masks(B)
         assert torch.equal(layer(x, masks=masks)[0], layer(x, masks=masks)[0])
@@ -299,7 +299,7 @@ class TestSequenceDropout:
 
 
 class Mixed(nn.Module):
-    """Our layer without much dropout, and torch's modules with a lot."""
+    """Our layer with a low dropout rate, and torch's modules with a high one."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()

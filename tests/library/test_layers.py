@@ -1,4 +1,4 @@
-"""Drop-in for torch's layers, and the life of a mask."""
+"""The layers replace torch's layers; when masks are drawn and how long they are used."""
 
 import inspect
 
@@ -127,7 +127,7 @@ def test_relu_rnn_equals_torch():
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("ours", LAYERS)
 def test_packed_equals_padded_under_masks(ours, variant):
-    """Every sequence of a packed batch comes out as if it had been run alone under its own masks."""
+    """Every sequence of a packed batch gives the result of running it alone with its masks."""
     if VARIANTS[variant].p_c and ours is not VariationalLSTM:
         pytest.skip("memory dropout is for LSTMs")
     layer = ours(I, H, 2, dropout=VARIANTS[variant], dtype=torch.float64)
@@ -278,7 +278,7 @@ def test_mistakes_are_named(call, message):
     ("layer", "options", "message"),
     [
         (VariationalLSTM, {"hx": torch.zeros(1, B, H)}, r"LSTM: hx is a Tensor; give \(h_0, c_0\)"),
-        (VariationalLSTM, {"hx": torch.zeros(2, B, H)}, r"give \(h_0, c_0\)"),  # would be taken for two states
+        (VariationalLSTM, {"hx": torch.zeros(2, B, H)}, r"give \(h_0, c_0\)"),  # would be read as two states
         (VariationalGRU, {"hx": (torch.zeros(1, B, H),) * 2}, "GRU: hx is a tuple; give h_0, a tensor"),
         (VariationalRNN, {"hx": (torch.zeros(1, B, H),)}, "give h_0, a tensor"),
         (VariationalLSTM, {"masks": torch.ones(1)}, "masks is a Tensor; give a Masks"),

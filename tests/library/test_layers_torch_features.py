@@ -1,4 +1,4 @@
-"""What people do with layers all day, on both paths."""
+"""Common uses of layers (copies, autocast, compile, devices), on the kernels and the reference."""
 
 import copy
 import io
@@ -68,7 +68,7 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
 @every_layer
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_parameters_of_another_size_are_refused(make, backend):
-    """Grown or pruned by hand: the C code would read whatever lies behind the state."""
+    """Parameters that were resized by hand: the C code would read memory behind the state."""
     layer, larger = make(I, H, backend=backend), make(I, 8 * H)
     for name, parameter in larger.named_parameters():
         setattr(layer, name, nn.Parameter(parameter.detach().clone()))
@@ -120,9 +120,7 @@ def test_autocast(make):
     assert all(parameter.grad.dtype == torch.float32 for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize(
-    "make", [VariationalLSTM, VariationalGRU]
-)  # the kernels that have a backward pass of their own
+@pytest.mark.parametrize("make", [VariationalLSTM, VariationalGRU])  # the kernels with a hand-written backward pass
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
     """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
@@ -250,7 +248,7 @@ def test_inside_a_compiled_model(make):
 @pytest.mark.parametrize(("make", "variant"), EVERY)
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_meta_device(make, variant, backend):
-    """A tensor made on the wrong device, or a value read from the device, fails here as it would hurt on a GPU."""
+    """A tensor on the wrong device, or a synchronisation with the device, raises here."""
     layer = make(I, H, dropout=VARIANTS[variant], bidirectional=True, backend=backend, device="meta")
     x = torch.randn(3, B, I, device="meta", requires_grad=True)
     for masks in (None, layer.sample_masks(B, 3)):

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* is off, as in eval")
 
 
 class Tagger(nn.Module):
-    """Somebody's own model."""
+    """A user's model."""
 
     def __init__(self, batch_first: bool = False, last_only: bool = False) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def test_the_model_and_the_random_state_stay_as_they_were(words):
 
 
 def test_the_mean_of_many_samples_in_low_precision():
-    """A running sum of bfloat16 stands still once a sample is less than half of its last digit."""
+    """A running sum in bfloat16 stops growing when a sample is smaller than half of its last digit."""
     layer = VariationalLSTM(2, 2, dropout=0.5, dtype=torch.bfloat16)
     x = torch.ones(2, 1, 2, dtype=torch.bfloat16)
     ones = mc_predict(layer, x, samples=700, apply=torch.ones_like).mean
@@ -96,9 +96,9 @@ def test_classes_have_no_mean(words):
 
 
 def test_only_our_masks_are_random(words):
-    """nn.Dropout of the user's own model is off, as in eval; without our masks nothing is random."""
+    """nn.Dropout in the user's model is off, as in eval; without our masks nothing is random."""
     model = Tagger()
-    model.words.p_E, model.rnn.dropout = 1e-12, DropoutRates.none()  # rate zero would be refused
+    model.words.p_E, model.rnn.dropout = 1e-12, DropoutRates.none()  # a rate of zero raises
     samples = list(mc_predict(model, words, samples=3))
     torch.testing.assert_close(samples[0], samples[1], rtol=1e-5, atol=1e-6)  # chunks of other sizes round differently
 
@@ -139,7 +139,7 @@ def test_sequence_model_and_other_calls():
 
 
 def test_every_gpu_draws_separate_masks(monkeypatch):
-    """Copies of a chunk on two GPUs would be the same samples; and no GPU is switched to for that."""
+    """Copies of a chunk on two GPUs would be the same samples; the check does not change the current device."""
     generators = tuple(torch.Generator() for _ in range(3))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
@@ -217,7 +217,7 @@ def test_nothing_in_the_batch(words):
 
 
 class Turned(nn.Module):
-    """Takes (B, T, I), though its layer does not: the batch is not where the layer says."""
+    """The model takes (B, T, I), but its layer is not batch_first: the batch axis must be given."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Turned(nn.Module):
 
 
 def test_samples_are_never_joined_along_time():
-    """Pieces of one long sequence would share their masks, and be taken for samples."""
+    """Parts of one long sequence would share their masks and be mistaken for samples."""
     x = torch.randn(3, 12, 4)
     with pytest.raises(ValueError, match=r"axis 1 of the inputs.*batch_dim="):
         list(mc_predict(Turned(), x, samples=5, chunk=2))
@@ -239,7 +239,7 @@ def test_samples_are_never_joined_along_time():
 
 
 class Optional(nn.Module):
-    """Takes options that have no batch."""
+    """A model whose inputs include values without a batch axis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -357,7 +357,7 @@ def test_aleatoric_and_epistemic_variance(chunk):
 
 
 def test_a_chunk_that_fails_later_changes_no_sample_of_the_next_iteration():
-    """E.g. memory that another program takes in the middle."""
+    """For example, another program allocates memory during the computation."""
     model, calls = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5)), []
 
     def fail(module, args):
@@ -408,7 +408,7 @@ def test_rows_that_samples_share_are_refused(dtype):
     model = Flat(batch_first=True).to(dtype)  # rows (b, t): a copy of the batch stays in one piece
     samples = list(mc_predict(model, x, samples=5, chunk=2))
     assert [tuple(one.shape) for one in samples] == 5 * [(36, 6)]
-    assert int(model.calls) == 3  # looking whether rows are shared leaves no trace
+    assert int(model.calls) == 3  # the check for shared rows leaves no state
 
 
 def test_a_model_that_is_random_by_itself_is_not_taken_for_one_that_shares_rows():

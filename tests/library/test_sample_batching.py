@@ -1,4 +1,4 @@
-"""Batched samples: what counts as equal rows."""
+"""Batched samples: which rows count as equal."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def test_reduced_precision_is_not_taken_for_mixed_rows():
 
 
 class Handed(nn.Module):
-    """Draws masks of `rows` rows and hands them to its layers."""
+    """Draws masks of `rows` rows and passes them to its layers."""
 
     def __init__(self, rows: int, which: str, batch_first: bool = False) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_what_apply_draws_is_repeated_and_leaves_the_random_state_alone():
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch")
 def test_torchs_newer_option_for_tf32_does_not_stop_anything():
-    """Who has used it may not read the older ones; in a process of its own, for it cannot be taken back."""
+    """After it has been set, reading the older options raises; in a separate process, since it cannot be undone."""
     code = """
 import torch
 from varrnn import VariationalLSTM, mc_predict

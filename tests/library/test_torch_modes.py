@@ -74,7 +74,7 @@ def test_same_as_the_reference(cell: str, follower: str, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_masks_may_be_mapped_over(cell: str) -> None:
-    """One function from q(omega) for each element of the map; no value of a mask is asked for."""
+    """One function from q(omega) for each element of the map; no value of a mask is read."""
     layer, _, x = layer_and_reference(cell)
     layer.dropout = 0.5
     masks = [layer.sample_masks(2) for _ in range(3)]

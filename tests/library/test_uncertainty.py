@@ -83,7 +83,7 @@ def test_fitted_precision_is_that_of_the_noise():
     mean = torch.randn(5000)
     targets = mean + 0.3 * torch.randn(5000)
     assert uncertainty.fit_precision([mean], targets) == pytest.approx(1 / 0.09, rel=0.1)
-    spread = [mean + 0.3 * torch.randn(5000) for _ in range(100)]  # samples that hold the noise already
+    spread = [mean + 0.3 * torch.randn(5000) for _ in range(100)]  # samples that include the noise
     assert uncertainty.fit_precision(spread, targets) > 3 / 0.09
     with pytest.raises(ValueError, match="targets of shape"):
         uncertainty.fit_precision([mean], targets[:, None])
@@ -157,7 +157,7 @@ def test_calibration_refuses_logits():
 
 
 def test_padded_positions_are_refused():
-    """Counted as wrong answers, they would make any model look overconfident."""
+    """Counted as wrong predictions, padded positions would make any model look overconfident."""
     p, target = torch.randn(10, 4).softmax(-1), torch.randint(4, (10,))
     for padding in (-100, -1, 4):
         target[3] = padding

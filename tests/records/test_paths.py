@@ -1,4 +1,4 @@
-"""Where records lie, and that no run takes the place of another."""
+"""The paths of records; no run overwrites the record of another."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_another_run_is_never_replaced(tmp_path) -> None:
 
 
 def test_a_language_model_with_other_epochs_is_another_run(tmp_path) -> None:
-    """It matches no row of a table, so it must not take the place of the run that does."""
+    """It matches no row of a table, so it must not replace the record of the run that does."""
     longer = record_paths.relative_path(as_record(Path(), content(language_model("small", "naive", "optim.epochs=50"))))
     assert longer == FOLDER / "optim.epochs=50" / "seed_1.json"
     sentiment = (*paper_runs.sentiment("naive"), "optim.epochs=40")
@@ -92,7 +92,7 @@ def test_a_record_that_was_being_moved_is_not_overlooked(tmp_path) -> None:
     with pytest.raises(UserError, match=r"seed_1\.moving: relocating was interrupted; rename it to seed_1_moved\.json"):
         load(tmp_path)
     folder = tmp_path / FOLDER / "default"
-    (folder / "seed_1.moving").rename(folder / "seed_1_moved.json")  # whatever stands at its own name by now is safe
+    (folder / "seed_1.moving").rename(folder / "seed_1_moved.json")  # the record at its path is not overwritten
     assert record_paths.relocate(tmp_path) == [(folder / "seed_1_moved.json", folder / "seed_1.json")]
 
 

@@ -90,7 +90,7 @@ def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(provenance, "PROJECT_ROOT", folder)
     monkeypatch.setattr(provenance, "__file__", str(folder / "varrnn" / "training" / "provenance.py"))
     head = git(folder, "rev-parse", "HEAD")
-    look = provenance.commit.__wrapped__  # a process asks once
+    look = provenance.commit.__wrapped__  # a process runs git once
     (folder / "README.md").write_text("two")
     assert look() == (head, False)
     (folder / "configs" / "config.yaml").write_text("two")
@@ -100,7 +100,7 @@ def test_tables_may_change_while_code_may_not(tmp_path, monkeypatch) -> None:
 
 
 def test_what_is_committed_later_is_not_the_code_that_runs(monkeypatch) -> None:
-    """As in a long sweep: its modules were loaded before, whatever git says by now."""
+    """In a long sweep the modules were loaded before; the commit of that time counts."""
     before = provenance.code_version()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("asked git again"))
     assert provenance.code_version() == before

@@ -1,4 +1,4 @@
-"""Records: matched to the runs that artefacts need; commands that ask for the missing ones; statistics of curves."""
+"""Records: matching them to runs, commands for missing runs, and statistics of curves."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
 
 
 def test_only_points_of_the_plan_are_chosen(records_of) -> None:
-    """Whoever publishes one more run does not change a row that says how much of its grid is there."""
+    """Publishing one more run does not change a row that says how much of its grid is there."""
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.3)}
     records = records_of([synthetic.language_run(run, 1, 110.0 - 100 * p, 95.0) for p, run in runs.items()])
     assert best_on_validation(records, language_model("small", "naive")).records[0].rates[0] == ("p_W", 0.15)
@@ -180,7 +180,7 @@ def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str)
     with pytest.raises(UserError, match=rf"0\.json: {message}.*; delete the file and publish the run again"):
         load(tmp_path)
     left_out = "history" not in change
-    assert len(list(ranking.load(tmp_path))) == (0 if left_out else 1)  # which knows nothing of histories
+    assert len(list(ranking.load(tmp_path))) == (0 if left_out else 1)  # an early schema without history
     assert ("left out: " in capsys.readouterr().err) is left_out
 
 
@@ -221,7 +221,7 @@ def test_an_edited_record_is_rejected_by_every_reader(tmp_path) -> None:
 
 @pytest.mark.parametrize("task", ["ptb", "cornell"])
 def test_a_record_of_a_known_corpus_with_another_data_hash_is_rejected(tmp_path, task: str) -> None:
-    """Also if its digest was computed again."""
+    """Also with a recomputed digest."""
     run = language_model("small", "naive") if task == "ptb" else sentiment("naive")
     content = synthetic.record(run, 1, {"test_ppl": 95.0})
     synthetic.save([content], tmp_path)

@@ -183,12 +183,12 @@ def test_size_small_never_decides(records_of) -> None:
     verdicts = {claim.id: verdict for claim, verdict in judge_all(records)}
     assert all(verdicts[name].status == NOT_RUN for name in TABLE1_CLAIMS)
     assert verdicts["C2"].small_size.startswith("small model agrees")
-    assert verdicts["C48"].small_size.startswith("small model disagrees")  # 121.7 is no 114.5
+    assert verdicts["C48"].small_size.startswith("small model disagrees")  # 121.7 is not close to 114.5
     assert verdicts["C11a"].small_size == "" and verdicts["C15"].small_size == ""
 
 
 def test_margins_do_not_hold_at_size_small(records_of) -> None:
-    levels = {"naive": 97.0, "none": 102.0}  # 5 apart: C8 asks for 20 at size medium
+    levels = {"naive": 97.0, "none": 102.0}  # difference 5: C8 requires 20 for the medium model
     runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
     message = judge(BY_ID["C8"], records_of(runs)).small_size
     assert message.startswith("small model agrees")

@@ -1,4 +1,4 @@
-"""Claims about validation curves of language models: curves as the paper tells them, and curves that are not."""
+"""Claims about validation curves of language models: curves as the paper describes them, and others."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def without_decay(levels: list[tuple[float, float]]) -> list[dict]:
     ],
 )
 def test_c23_the_lowest_point_without_decay_is_the_variational_one(records_of, lows, status) -> None:
-    contents = without_decay([(low, 130.0) for low in lows])  # where a curve ends is no part of it
+    contents = without_decay([(low, 130.0) for low in lows])  # the final value is not part of the claim
     assert judge(BY_ID["C23"], records_of(contents)).status == status
 
 
@@ -77,6 +77,6 @@ def test_c24_decay_helps_every_model(records_of, better) -> None:
     ],
 )
 def test_c25_none_rises_most_and_variational_least(records_of, rises, status) -> None:
-    lows = (90.0, 80.0, 70.0)  # their order is no part of it
+    lows = (90.0, 80.0, 70.0)  # their order is not part of the claim
     contents = without_decay([(low, low + rise) for low, rise in zip(lows, rises)])
     assert judge(BY_ID["C25"], records_of(contents)).status == status

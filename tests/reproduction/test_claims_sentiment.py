@@ -1,4 +1,4 @@
-"""Claims about sentiment analysis, on synthetic curves shaped as the paper tells it, and on curves that are not."""
+"""Claims about sentiment analysis, on synthetic curves as the paper describes them, and on others."""
 
 import itertools
 
@@ -77,7 +77,7 @@ def test_roughness_is_measured_every_epoch_for_all_models(records_of) -> None:
 
 
 def standard_dips(role, epoch, history):
-    """The model without dropout is lucky at an epoch at which MC is not measured."""
+    """The model without dropout has its lowest error at an epoch without MC measurement."""
     lucky = np.where(epoch == 33, 0.1, 0.16)
     if role == "none":
         return {"test_rmse": lucky.tolist(), "test_rmse_mc": [None] * len(epoch)}
@@ -171,7 +171,7 @@ def test_a_model_that_overfits_beyond_the_constant_has_learnt(records_of) -> Non
 
 @pytest.mark.parametrize(("naive", "status"), [(0.04, REPRODUCED), (0.06, NOT_REPRODUCED), (None, NOT_RUN)])
 def test_c27_reads_the_train_error_by_mc(records_of, naive: float | None, status: str) -> None:
-    """The approximation says .04 of the naive model throughout, which decides nothing."""
+    """The approximation gives .04 for the naive model, which the rule does not use."""
 
     def change(role, epoch, history):
         if role == "variational_untied":
@@ -229,7 +229,7 @@ def test_c42_is_open_until_both_have_100_epochs(records_of) -> None:
 
 
 def test_tables_and_claims_have_one_value_of_one_quantity(records_of) -> None:
-    """The model without dropout is measured every epoch, the others by MC now and then: both count the latter's."""
+    """The model without dropout is measured every epoch, the others at some epochs: only the common epochs count."""
 
     def change(role, epoch, history):
         lucky = np.where(epoch == 33, 0.1, 0.16) + 0.001 * (epoch % 5 > 0)

@@ -42,7 +42,7 @@ def test_every_artefact_of_the_paper_has_a_file() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_artefact(name: str, tmp_path) -> None:
-    """Its name is its file's, its claims exist, its runs compose, and with no records at all it still draws."""
+    """It has the name of its file, its claims exist, its runs compose, and it renders without records."""
     artefact = experiment(name).ARTEFACT
     assert artefact.name == name and artefact.title
     assert set(artefact.claims) <= {claim.id for claim in CLAIMS}
@@ -88,7 +88,7 @@ for script in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_what_reads_configs_and_records_never_imports_torch() -> None:
-    """Nor a model, then; figure 1 alone draws masks."""
+    """No model is needed either; only figure 1 samples masks."""
     scripts = [path for path in FOLDER.glob("*.py") if path.stem != "figure1"]
     scripts += [ROOT / "run.py", *(ROOT / "scripts" / f"{name}.py" for name in ("claims", "make_results", "publish"))]
     words = [sys.executable, "-c", READ_RECORDS, *map(str, scripts)]

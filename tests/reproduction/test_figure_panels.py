@@ -1,4 +1,4 @@
-"""Figures: byte-stable files, honest empty panels, legends that count seeds."""
+"""Figures: reproducible files, panels without data, legends with the number of seeds."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a figure's titles and labels say is what its curves are."""
+"""Titles and labels of figures agree with the runs of their curves."""
 
 import re
 

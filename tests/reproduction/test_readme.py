@@ -1,4 +1,4 @@
-"""What the pages show works: the library example, the variant in one YAML, links, and the list of departures."""
+"""The examples on the pages run: the library example, the variant in one YAML, links, and the list of differences."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""results/report.html: what stands on it comes from the records, and a browser can use it without a network."""
+"""results/report.html: its content comes from the records, and it works in a browser without a network."""
 
 import json
 import re

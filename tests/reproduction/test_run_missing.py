@@ -1,4 +1,4 @@
-"""scripts/run_missing.py: the commands of all runs without a record, carried out or listed."""
+"""scripts/run_missing.py: the commands of all runs without a record, executed or listed."""
 
 import itertools
 import runpy

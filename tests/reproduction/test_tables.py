@@ -142,7 +142,7 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
 
 
 def test_selection_compares_the_same_epochs(records_of) -> None:
-    """A run that went on is looked at where all others end."""
+    """A longer run is compared at the epoch at which the others end."""
     selection = experiment("selection")
     first, second, *_ = selection.grid()
     contents = [synthetic.sentiment_run(run, 1, length) for run, length in ((first, 20), (second, 40))]
@@ -176,7 +176,7 @@ def test_speed_table() -> None:
 
 
 def test_every_processor_has_its_column() -> None:
-    """Two machines of one name differ in instructions and caches; a record from before has its name alone."""
+    """Machines of one name are distinguished by instructions and caches; early records have the name only."""
     first, second = synthetic.benchmark(), synthetic.benchmark()
     second["machine"] |= {"instructions": "AVX2", "caches": {"l1_kb": 32, "l2_kb": 512, "l3_kb": 32768}}
     del second["large"]

@@ -1,4 +1,4 @@
-"""The Makefile hands a user's paths on as they are."""
+"""The Makefile passes the user's paths on unchanged."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 
 
 def shown(*words: str) -> subprocess.CompletedProcess:
-    """What make would do."""
+    """The commands that make would run."""
     done_before = [f"--old-file={name}" for name in ("setup", "data-ptb", "data-cornell")]
     return subprocess.run(["make", "-n", *done_before, *words], cwd=ROOT, capture_output=True, text=True)
 
@@ -25,7 +25,7 @@ def shown(*words: str) -> subprocess.CompletedProcess:
     [("my runs", "my runs"), ("~/my runs", str(Path("~/my runs").expanduser())), ("jürgen/lr=1", "jürgen/lr=1")],
 )
 def test_a_folder_of_runs_may_have_any_name(target, given, meant):
-    """Which make, the shell and Hydra's grammar leave as it is."""
+    """A path that make, the shell and Hydra's grammar leave unchanged."""
     (word,) = (word for word in shlex.split(shown(target, f"RUNS={given}").stdout) if word.startswith("runs_root="))
     assert OverridesParser.create().parse_override(word).value() == meant
 

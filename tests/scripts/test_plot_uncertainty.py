@@ -58,7 +58,7 @@ def test_language_model(draw, language_run, tmp_path):
 
 
 def test_regression(draw, tmp_path):
-    """The script draws whatever the sentiment task has trained."""
+    """The script plots every kind of sentiment run."""
     small = ("task=synthetic_reviews", *TINY, "task.steps=12", "task.mc_samples=1")
     training_run.run(compose.compose(list(small)), tmp_path / "run")
     assert draw(tmp_path / "run", "threads=1") == (0, "")
@@ -78,7 +78,7 @@ def test_regression(draw, tmp_path):
 
 
 def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
-    """JSON knows no NaN."""
+    """JSON has no NaN."""
     monkeypatch.setattr("varrnn.analysis.word_uncertainty.auroc", lambda *_: math.nan)
     assert draw(language_run, "--words", "50", "--out", tmp_path) == (0, "")
     numbers = json.loads((tmp_path / "numbers.json").read_text(), parse_constant=pytest.fail)

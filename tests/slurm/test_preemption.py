@@ -21,11 +21,11 @@ pytestmark = [
     pytest.mark.slurm,
     pytest.mark.timeout(1500),
     pytest.mark.skipif(
-        "VARRNN_TEST_SLURM" not in os.environ,  # not just any Slurm: nobody's cluster is used for tests
-        reason="needs a Slurm of its own; `make test-slurm` brings one up",
+        "VARRNN_TEST_SLURM" not in os.environ,  # only the Slurm of the tests, never a real cluster
+        reason="needs a Slurm for tests; `make test-slurm` starts one",
     ),
 ]
-EPOCHS = 40  # some ten seconds of an idle core: enough to meet a job in the middle
+EPOCHS = 40  # about ten seconds on an idle core, enough to interrupt the job
 LONG = (f"optim.epochs={EPOCHS}", "optim.max_epoch=30", "mc.samples=3", "train.checkpoint_minutes=60")
 QUEUE = (
     *("launcher=slurm", "hydra.launcher.partition=test", "hydra.launcher.timeout_min=30", "hydra.launcher.mem_gb=1"),
@@ -39,7 +39,7 @@ def slurm(*command: str) -> str:
 
 
 def wait_until(reached, what: str, seconds: float = 600) -> None:
-    """The machine may be busy: be patient, but say what did not happen."""
+    """Wait long enough for a busy machine; then fail with the condition that was not met."""
     until = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < until, f"{what} did not happen within {seconds} seconds"

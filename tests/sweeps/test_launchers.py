@@ -1,4 +1,4 @@
-"""Launchers: one word each; a failing run does not lose the others; cores and GPUs are shared out."""
+"""Launchers: one option each; a failing run does not affect the others; cores and GPUs are divided."""
 
 import itertools
 import os
@@ -45,7 +45,7 @@ def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
 
 
 def started(*words, folder):
-    """A sweep in a process group of its own, as a shell starts it."""
+    """A sweep in a separate process group, as a shell starts it."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *words]
     return subprocess.Popen(
@@ -179,7 +179,7 @@ def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_pat
 
 
 def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
-    """Hydra would make a warning of the exception, and start every run."""
+    """Hydra would turn the exception into a warning and start every run."""
     monkeypatch.setattr(launch.SweepCallback, "folder", None)
     monkeypatch.setattr(launch, "non_identity_key", lambda _: 1 / 0)
     made = OmegaConf.create({"run_dir": None, "hydra": {"sweep": {"dir": str(tmp_path)}}})
@@ -193,7 +193,7 @@ NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["sweep=sentiment_grid model=naive", "sweep=small_moon model=moon,none", NO_WORDS])
 def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path):
-    """p_U would make naive dropout something else under the same name."""
+    """With p_U, naive dropout would be another model under the same name."""
     done = python("run.py", *words.split(), "progress=false", folder=tmp_path)
     assert done.returncode == 1 and not list(tmp_path.iterdir())
     assert re.search(r"^error: sweep=\w+ varies model.p_[UcE], which model=\w+ does not have", done.stderr)
@@ -312,7 +312,7 @@ def test_submitits_signals_save_and_requeue():
         os.kill(os.getpid(), signal.SIGUSR2)  # while the process is ending
         assert heard == [signal.SIGTERM, signal.SIGUSR2]
         with pytest.raises(RunStopped), Interrupts() as interrupts:
-            interrupts.previous[signal.SIGUSR1] = signal.SIG_DFL  # nobody listens to it
+            interrupts.previous[signal.SIGUSR1] = signal.SIG_DFL  # no process handles it
             os.kill(os.getpid(), signal.SIGUSR1)
             interrupts.stop("saved")
     finally:

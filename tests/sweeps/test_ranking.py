@@ -32,7 +32,7 @@ def composed(*overrides):
 
 
 def summary(seed=1, valid=100.0, test=100.0, status="finished", metrics=None, **options):
-    """What a run leaves, with the given options set."""
+    """The files of a finished run with the given options."""
     metrics = {"valid_ppl": valid, "test_ppl": test} if metrics is None else metrics
     made = composed(*(f"{key}={value}" for key, value in options.items()))
     return {**made, "status": status, "seed": seed, "metrics": metrics}
@@ -117,7 +117,7 @@ def test_settings_are_compared_on_the_seeds_that_they_share():
 
 
 def test_all_ranks_are_made_by_the_same_seeds():
-    """Were the seeds chosen anew after every rank, 0.5 would be third, and 0.3 before 0.1."""
+    """If the common seeds were determined again after every rank, 0.5 would be third, and 0.3 before 0.1."""
     scores = {0.1: {1: 80, 2: 99}, 0.2: {1: 85, 2: 95}, 0.3: {1: 86, 2: 90}, 0.4: {1: 75}, 0.5: {2: 10}}
     scores[0.6] = {1: 70}
     points = [summary(s, v, **{"model.p_U": p}) for p, of_seed in scores.items() for s, v in of_seed.items()]

@@ -1,4 +1,4 @@
-"""scripts/sweep_summary.py: what it refuses, and where it writes."""
+"""scripts/sweep_summary.py: what it rejects, and where it writes."""
 
 import runpy
 import sys

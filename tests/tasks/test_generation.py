@@ -21,7 +21,7 @@ def network(dropout: DropoutRates = UNTIED) -> SequenceModel:
 
 @torch.no_grad()
 def by_hand(model, prompt, options, before, masks, number):
-    """The reference: the whole text is read anew for every word."""
+    """The reference: for every word, the whole text is read again."""
     draws = make_generator("cpu", GENERATION, options.seed, number)
     text = list(prompt)
     for _ in range(options.words):

@@ -117,7 +117,7 @@ def test_a_training_step_on_the_meta_device_makes_no_tensor_elsewhere_and_waits_
 @pytest.mark.cuda
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_training_step_on_a_gpu_equals_the_cpu_and_never_synchronises(variant):
-    """With the rates of the variant: both devices get the masks that the CPU drew."""
+    """With the rates of the variant; both devices use the masks drawn on the CPU."""
     task, made = small(f"model={variant}")
     gpu = torch.device("cuda")
     there, _ = small(f"model={variant}", device=gpu)
@@ -136,7 +136,7 @@ def test_a_training_step_on_a_gpu_equals_the_cpu_and_never_synchronises(variant)
 
 
 def masks_of_the_cpu(sample, model, drawn, device, words, generator=None):
-    """What the CPU draws at the first call, kept for the call on a GPU; masks of ones stay marked as such."""
+    """The masks of the first call, drawn on the CPU, used again on a GPU; masks of ones keep their mark."""
 
     def moved(z):
         return (

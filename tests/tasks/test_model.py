@@ -1,4 +1,4 @@
-"""The network behind every table: what it refuses."""
+"""The network of every table: the arguments that it rejects."""
 
 import pytest
 

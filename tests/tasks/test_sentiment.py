@@ -90,7 +90,7 @@ def test_mc_mean_settles_as_samples_grow(tmp_path: Path, protocol: str):
 
 
 def test_samples_as_rows_are_batched_single_passes(tmp_path: Path):
-    """Row (sample, segment) of the batched pass is what the segment alone gives under its own masks."""
+    """Row (sample, segment) of the batched pass is the result of the segment alone with its masks."""
     _, model = make(tmp_path)
     x = torch.from_numpy(DATA.test_x)[:5]
     rows = mc_predictions(model, x, 3, (4, 2))
@@ -111,7 +111,7 @@ def test_chunks_change_nothing_but_the_draws(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sentiment, "ROWS", 7)
     torch.testing.assert_close(deterministic_predictions(model, task.x), whole)
     rows = mc_predictions(model, task.x, 3, (1,))
-    assert rows.shape == (3, 120) and len(rows.unique()) == 360, "every chunk has masks of its own"
+    assert rows.shape == (3, 120) and len(rows.unique()) == 360, "every chunk has separate masks"
     assert torch.equal(rows, mc_predictions(model, task.x, 3, (1,)))
     assert not torch.equal(rows, mc_predictions(model, task.x, 3, (2,)))
 
@@ -248,7 +248,7 @@ def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
 
 
 class StopAt:
-    """Stands in for a signal: asks to save and leave after the given number of updates."""
+    """Simulates a signal: requests a stop after the given number of updates."""
 
     def __init__(self, updates: int) -> None:
         self.left = updates
@@ -264,7 +264,7 @@ class StopAt:
 
 
 def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_loop.Trainer:
-    """As runs.py does, from whatever the folder holds."""
+    """As training/run.py does, from the checkpoint in the folder."""
     folder.mkdir(exist_ok=True)
     task = sentiment.load(made, CPU)
     with RunMonitor(interrupts, False, 60.0, "") as monitor:

@@ -217,4 +217,4 @@ def test_the_untied_lstm_is_that_of_the_papers_listing(gates: str):
     expected = (h * masks.output.reshape(batch, units)) @ model.output.weight.t() + model.output.bias
     torch.testing.assert_close(model(words, masks=masks)[0], expected, rtol=1e-10, atol=1e-12)
     others = masks._replace(layers=(masks.layers[0]._replace(z_h=z_h.roll(1, dims=1)),))
-    assert not torch.allclose(model(words, masks=others)[0], expected), "every gate has the mask of its own product"
+    assert not torch.allclose(model(words, masks=others)[0], expected), "every gate has its mask"

@@ -16,7 +16,7 @@ SCORES = {1: 50.0, 2: 60.0, 3: 40.0, 4: 70.0}  # the best of two epochs is the f
 
 
 class Killed(BaseException):
-    """Stands for `kill -9`."""
+    """Simulates `kill -9`."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def asked(folder, epochs):
 
 
 def train_and_kill(config, folder, monkeypatch, at_save):
-    """Train on, and die in the place of the given call of `checkpoint.save`."""
+    """Continue training, and simulate `kill -9` at the given call of `checkpoint.save`."""
     original, calls = checkpoint.save, []
 
     def save(state, file):

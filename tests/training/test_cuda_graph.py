@@ -28,7 +28,7 @@ TRAINED = [(model, "lstm") for model in MODELS] + [(model, "gru") for model in (
 
 
 class Monitor:
-    """What ``prepare_graph`` needs of a RunMonitor."""
+    """The part of a RunMonitor that ``prepare_graph`` uses."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

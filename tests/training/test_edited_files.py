@@ -69,7 +69,7 @@ def test_an_edited_progress_is_found_and_the_field_is_named(edit):
 
 
 def test_a_progress_without_its_newer_fields_is_accepted():
-    """Early versions kept no list of places, and no loss of every update."""
+    """Early versions saved neither the list of environments nor the loss of every update."""
     early = {key: value for key, value in under_way().items() if key not in ("places", "batches")}
     assert progress_problem(early, UPDATES, STATE) == ""
     assert progress_problem([], UPDATES, STATE) == "progress is a list"

@@ -54,7 +54,7 @@ def average(folders, *sampled):
 
 
 def test_samples_that_a_run_has_left_are_used_and_kept(folders, monkeypatch):
-    """Fewer samples than there are must neither be drawn again nor replace them."""
+    """A request for fewer samples neither draws them again nor replaces the existing ones."""
     monkeypatch.setattr(MCPerplexity, "advance", None)  # sampling again would fail
     folder = folders[1][0]
     before = (folder / "mc.pt").read_bytes()

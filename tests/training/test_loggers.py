@@ -1,4 +1,4 @@
-"""Live curves: the points are those of training, a resumed run doubles none, and no failure ends a run."""
+"""Live curves: their points are those of training, a resumed run duplicates none, and a failing logger ends no run."""
 
 import csv
 import time
@@ -141,7 +141,7 @@ def test_a_slow_backend_does_not_slow_the_run(monkeypatch):
 
 
 def test_a_run_survives_its_logger(tmp_path, monkeypatch):
-    """A file where the event files should go."""
+    """A file with the name of the folder for event files."""
     pytest.importorskip("tensorboard")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").write_text("in the way")

@@ -1,4 +1,4 @@
-"""Which code, which samples and which data stand behind a run's numbers, over several starts."""
+"""The code, samples and data that a run records over several starts."""
 
 import pytest
 import torch
@@ -127,7 +127,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     assert here == "other words" and len(begun) == 1 and begun[0].endswith(f"kernels in {kernels}")
     longer.optim.epochs = 4
     assert training_run.run(longer, run)["hardware"]["earlier"] == begun, (
-        "the place of the last start is not an earlier one"
+        "the environment of the last start is not an earlier one"
     )
     monkeypatch.setattr(provenance, "kernels", lambda device: kernels)
     longer.optim.epochs = 5

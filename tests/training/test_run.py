@@ -1,4 +1,4 @@
-"""Runs that survive: kill -9, signals, two starts on one folder, changed configs, bad numbers."""
+"""Runs after kill -9, signals, two starts in one folder, changed configs and non-finite losses."""
 
 import json
 import os
@@ -23,7 +23,7 @@ TIMES = {"seconds", "wps_train", "wps_authors"}
 
 
 def numbers(folder) -> dict:
-    """Everything a run computed, times left out."""
+    """All results of a run, without times."""
     summary = run_summary.read(folder)
     history = {name: values for name, values in summary["history"].items() if name not in TIMES}
     metrics = {name: value for name, value in summary["metrics"].items() if name not in TIMES}
@@ -137,7 +137,7 @@ def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny
 
 
 def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
-    """Bit by bit what a run of that length would have been; fewer epochs change nothing."""
+    """The extended run equals a run of that length bit by bit; a request for fewer epochs changes nothing."""
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
     first = training_run.run(compose.compose([*tiny, "optim.epochs=1", "mc.samples=3"]))
     longer = training_run.run(compose.compose([*tiny, "optim.epochs=3", "mc.samples=3"]))
@@ -228,7 +228,7 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
     [("weights", "loss nan"), ("gradient", r"loss \d\.\d+, gradient norm (inf|nan)")],
     ids=["loss", "gradient"],
 )
-@pytest.mark.parametrize("every", [1, 1000])  # a checkpoint is due at every update, a look is not
+@pytest.mark.parametrize("every", [1, 1000])  # a checkpoint is due at every update, a check of the losses is not
 def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
     tiny, tmp_path, monkeypatch, part, said, every
 ):
@@ -284,7 +284,9 @@ def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
 
 def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     lines = (tmp_path / "valid.txt").read_text().splitlines()
-    backwards = [" ".join(reversed(line.split())) for line in lines]  # what is learnt must hurt, whatever the rounding
+    backwards = [
+        " ".join(reversed(line.split())) for line in lines
+    ]  # the training makes the result worse, independent of rounding
     (tmp_path / "valid.txt").write_text("\n".join(backwards) + "\n")
     overrides = [*tiny, "model=none", "optim.epochs=12", "size.units=48", "mc.samples=0"]
     plain = training_run.run(compose.compose(overrides))["metrics"]
@@ -298,7 +300,7 @@ def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
 
 
 def test_a_run_ends_with_what_to_do_next_and_prints_no_nan(tiny, capsys):
-    """One MC sample has no standard error; a run of the user's own texts cannot be published."""
+    """One MC sample has no standard error; a run on the user's texts cannot be published."""
     training_run.run(compose.compose([*tiny, "optim.epochs=1", "mc.samples=1"]))
     said = capsys.readouterr().out
     assert "nan" not in said and "test_ppl_mc " in said

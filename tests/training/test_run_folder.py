@@ -1,4 +1,4 @@
-"""What lies in a run's folder: damaged or missing files, a run that is continued, mistakes that cost nothing."""
+"""The files of a run: damaged or missing ones, an extended run, and invalid options that change nothing."""
 
 import fcntl
 import json
@@ -28,7 +28,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, monkeypatch):
-    """Its numbers are those of the old horizon, its parameters are not: nothing may put the two together."""
+    """Its metrics belong to the old number of epochs, its parameters do not: nothing may combine the two."""
     original = Trainer.training_step
 
     def stop(self, *arguments):
@@ -68,7 +68,7 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
         wrong.optim.epochs, wrong.task = 5, replace(wrong.task, **change)
         with pytest.raises(UserError, match=r"nonsense: task=text does not read it|nowhere"):
             training_run.run(wrong, run)
-    assert (run / "config.yaml").read_text() == before  # what asks for more samples does change it
+    assert (run / "config.yaml").read_text() == before  # a request for more samples does change it
     more = compose.load_config(run, ["mc.samples=3"])
     training_run.run(more, run)
     assert compose.load_config(run).mc.samples == 3 and run_summary.finished(run)["metrics"]["epochs"] == 2
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run
         training_run.run(asked, run)
     for name in ("best.pt", "summary.json"):
         (run / name).unlink()
-    assert training_run.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice leads somewhere
+    assert training_run.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice works
 
 
 def test_a_damaged_mc_file_costs_its_samples_only(run):

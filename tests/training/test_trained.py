@@ -46,7 +46,7 @@ def test_the_corpus_is_not_needed(language_run, tmp_path, monkeypatch):
         (moved / name).write_bytes((language_run / name).read_bytes())
     monkeypatch.setitem(registry.TEXTS, "text", replace(registry.TEXTS["text"], load=absent))
     assert open_run(moved).generate("w1 w4", words=5)[0].prompt == 2
-    (moved / "vocabulary.json").unlink()  # an early run has none: then the corpus is read
+    (moved / "vocabulary.json").unlink()  # an early run has no vocabulary.json: then the corpus is read
     with pytest.raises(UserError, match="nowhere"):
         open_run(moved)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""The training loop between two epochs: stops, clocks, and what is refused."""
+"""The training loop between two epochs: stops, clocks, and rejected checkpoints."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from varrnn.training.trainer import CHECKPOINT, Trainer
 
 
 def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
-    """Its parameters are those of no epoch."""
+    """Its parameters belong to no complete epoch."""
     words = [word for word in tiny if not word.startswith("optim.epochs")]
     original = Trainer.training_step
 

@@ -1,4 +1,4 @@
-"""Weights to give away: small, complete, and as good as the run that they come from."""
+"""Exported weights: small, complete, and with the results of their run."""
 
 import pytest
 from helpers.runs import learnable_texts, python
