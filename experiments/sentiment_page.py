@@ -121,7 +121,7 @@ def mask_table(records: Records) -> str:
 
 
 def jumps(records: Records) -> str:
-    """The runs whose test error jumps from one epoch to the next, after the first epochs."""
+    """The runs whose test error rises sharply from one epoch to the next, after the first epochs."""
     found = []
     for run in unique((*BASIC, *AUTHORS, *FIGURE4A.values())):
         for record in records.group(run).records:

@@ -13,7 +13,7 @@ from varrnn.reproduction.claims.report import Verdicts, summary
 from varrnn.reproduction.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
 
 SECTION = "results"  # the name of the section in README.md and in results/README.md
-GENERATED = "*Generated from [the records]({records}) by `make paper`; edit nothing between the markers.*"
+GENERATED = "*Generated from [the records]({records}) by `make paper`; do not edit between the markers.*"
 
 
 def begin_marker(name: str) -> str:
@@ -38,13 +38,13 @@ def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdic
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
     parts.append("![Learning curves on the Penn Treebank](results/figures/learning_curves.png)")
     parts.append(
-        f"**Claims.** {summary(verdicts)}. *Indicative* means that fewer seeds were run than the rule asks for, "
+        f"**Claims.** {summary(verdicts)}. *Indicative* means that fewer seeds were run than the rule requires, "
         "mostly one: it is a hint, not a reproduction. [Every claim with its rule, our numbers and the command that "
         "decides it](results/claims.md)."
     )
     parts.append(
-        "[Results in detail](results/README.md): the 200-unit model, sentiment analysis, words per second, and what is "
-        "still to be run."
+        "[Results in detail](results/README.md): the 200-unit model, sentiment analysis, words per second, and the "
+        "missing runs."
     )
     return "\n\n".join(parts)
 
@@ -163,7 +163,7 @@ def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> 
     if not rows:
         return "Every run has a record."
     header = ("artefact", "runs without a record, or with fewer epochs", "command that lists them")
-    parts = ["## Still to be run", Table("", "", header, rows, numbers=False).markdown()]
+    parts = ["## Missing runs", Table("", "", header, rows, numbers=False).markdown()]
     figures = [name for name in artefacts if name.startswith("figure")]
     empty = [name for name in figures if not artefacts[name].ARTEFACT.has_data(records)]
     if empty:

@@ -48,7 +48,7 @@ class CUDARecorder:
         self.device, self.graph = device, torch.cuda.CUDAGraph()
 
     def warm_up(self, function: Callable[[], R]) -> R:
-        """On a stream beside the current one, which is what torch asks for before a capture."""
+        """On a separate stream, as torch requires before a capture."""
         with torch.cuda.device(self.device):
             stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
             stream.wait_stream(current)

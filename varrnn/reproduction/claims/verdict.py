@@ -169,13 +169,13 @@ def _mc_problem(groups: Mapping[str, Group]) -> str:
     for record in (record for group in groups.values() for record in group.records):
         samples = record.metric("mc_samples") or 0
         if samples < MC_SAMPLES:
-            return f"MC with {samples:.0f} samples, the rule asks for {MC_SAMPLES}"
+            return f"MC with {samples:.0f} samples, the rule requires {MC_SAMPLES}"
         if record.mc_word_dropout:
-            return "MC with word dropout on, the rule asks for off"
+            return "MC with word dropout on, the rule requires off"
         error = record.metric("test_ppl_mc_se")
         if error is None or error >= MC_ERROR:
             known = "unknown" if error is None else f"{error:.3f}"
-            return f"MC standard error {known}, the rule asks for below {MC_ERROR}"
+            return f"MC standard error {known}, the rule requires below {MC_ERROR}"
     return ""
 
 
