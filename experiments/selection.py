@@ -58,7 +58,7 @@ def setting_of(run: Identity) -> Setting:
     return str(run.options.get("task.scaling", USUAL)), tuple(float(run.options[key]) for key in RATES)
 
 
-def planned() -> set[tuple[str, str, Setting]]:
+def planned_grid() -> set[tuple[str, str, Setting]]:
     """Model, cell and setting of every run of the grid."""
     found = map(identity_of, grid())
     return {(run.choices["model"], run.choices["cell"], setting_of(run)) for run in found}
@@ -87,7 +87,7 @@ def scores(group: Group) -> dict[int, float]:
 
 
 def table(records: Records) -> Table:
-    rows, wanted = [], planned()
+    rows, wanted = [], planned_grid()
     for (model, cell), points in groups(records).items():
         inside = {setting: group for setting, group in points.items() if (model, cell, setting) in wanted}
         best = lowest({setting: scores(group) for setting, group in inside.items() if group.epochs >= EPOCHS})

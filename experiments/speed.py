@@ -27,7 +27,7 @@ on meta tensors, which need no GPU; the times of these steps on a GPU have not b
 where torch has no fused cell."""
 
 
-def measured(records: Records) -> tuple[Mapping[str, Any], list[str]]:
+def latest_sizes(records: Records) -> tuple[Mapping[str, Any], list[str]]:
     """The last benchmark record, and the sizes that it measured."""
     benchmark = latest(records)
     return benchmark, [size for size in SIZES if isinstance(benchmark.get(size), Mapping)]
@@ -110,7 +110,7 @@ def ratios(columns: list[tuple[str, Mapping[str, Any]]]) -> list[list[str]]:
 
 def chart(records: Records, folder: Path) -> list[Path]:
     """Bars of the speed relative to the limit, one panel per size."""
-    benchmark, sizes = measured(records)
+    benchmark, sizes = latest_sizes(records)
     with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
         bars(panels, benchmark, sizes)
         if not sizes:

@@ -7,12 +7,12 @@ from varrnn.reproduction.claims import ids
 from varrnn.reproduction.published import TABLE1, Row
 from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 from varrnn.reproduction.tables import (
+    changed_machine,
     difference,
+    format_published,
     hardware,
     mc_cell,
     mean_sd,
-    moved,
-    published,
     seeds_cell,
     table_artefact,
     thousands,
@@ -52,20 +52,20 @@ def row_cells(records: Records, size: str, row: Row) -> list[str]:
     return [
         row.label,
         *valid,
-        published(row.test, row.test_sd),
+        format_published(row.test, row.test_sd),
         " / ".join(f"{value:.1f}" for value in corrected) or DASH,
         mc_cell(group) if row.mc else mean_sd(group, test),
         difference(group, test, row.test),
         seeds_cell(group),
         DASH if row.mc else thousands(row.wps),
-        DASH if row.mc or moved(group) else thousands(group.mean("wps_authors")),
+        DASH if row.mc or changed_machine(group) else thousands(group.mean("wps_authors")),
         hardware([group]),
     ]
 
 
 def _valid_cells(group, row: Row) -> list[str]:
     ours = "valid_ppl_authors"
-    cells = [published(row.valid, row.valid_sd), mean_sd(group, ours), difference(group, ours, row.valid)]
+    cells = [format_published(row.valid, row.valid_sd), mean_sd(group, ours), difference(group, ours, row.valid)]
     return [*cells, mean_sd(group, "valid_ppl")]
 
 

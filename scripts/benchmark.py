@@ -22,7 +22,7 @@ from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
 from varrnn.benchmark import concurrency, launches, library
 from varrnn.benchmark.chart import LABELS, bars
-from varrnn.benchmark.timing import CLOCKS, Timer, half_range, paired
+from varrnn.benchmark.timing import CLOCKS, Timer, half_range, paired_ratios
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import c_library, cpu_cache
@@ -75,9 +75,9 @@ def measure(name: str, timer: Timer) -> dict[str, Any]:
     times = timer.interleave(steps)
     words = shape.steps * shape.batch
     found: dict[str, Any] = {key: words / statistics.median(own) for key, own in times.items()}
-    found["ratio_to_limit"] = paired(times, "limit")
-    found["ratio_to_nn_lstm"] = paired(times, "nn_lstm")
-    found["untied_to_tied"] = paired(times, "variational_tied")["variational_untied"]
+    found["ratio_to_limit"] = paired_ratios(times, "limit")
+    found["ratio_to_nn_lstm"] = paired_ratios(times, "nn_lstm")
+    found["untied_to_tied"] = paired_ratios(times, "variational_tied")["variational_untied"]
     found["spread"] = {key: half_range(own) / statistics.median(own) for key, own in times.items()}
     found["rounds"] = len(times["limit"])
     tied = benchmark_candidates.ours(shape, benchmark_candidates.variants(shape)["variational_tied"])
@@ -162,7 +162,7 @@ def measure_library(chosen: argparse.Namespace, record: dict[str, Any]) -> None:
         print(line, flush=True)
 
 
-def closing(machine: dict[str, Any], file: Path | None) -> str:
+def request_record(machine: dict[str, Any], file: Path | None) -> str:
     """On a GPU: ask for the record, since records of GPUs are rare."""
     if not machine["gpu"]:
         return ""
@@ -252,7 +252,7 @@ def main() -> None:
     if chosen.chart:
         chart(record, chosen.chart)
     print("".join(f"\nwrote {path}" for path in written))
-    if message := closing(machine, file):
+    if message := request_record(machine, file):
         print(message)
 
 

@@ -52,7 +52,7 @@ def main() -> None:
         summaries[model] = training_run.run(config, describe=False)
     shown = table(summaries)
     shown.to_csv(arguments.out / "table.csv")
-    print(f"\n{explained(shown, summaries['none']['data']['name'])}\n")
+    print(f"\n{explain_table(shown, summaries['none']['data']['name'])}\n")
     figure = draw(summaries, arguments.out / "curves.png")
     page = sentences(compose.run_dir(configs["variational_untied"]), arguments.out / "sentences.html")
     print(f"table:     {arguments.out / 'table.csv'}\nfigure:    {figure}\nsentences: {page}")
@@ -73,7 +73,7 @@ def table(summaries: dict) -> pd.DataFrame:
     )
 
 
-def explained(shown: pd.DataFrame, corpus: str) -> str:
+def explain_table(shown: pd.DataFrame, corpus: str) -> str:
     """The table for the terminal, and what its numbers mean."""
     readable = shown[list(HEADS)].rename(columns=HEADS).rename(index={name: VARIANTS[name].label for name in MODELS})
     return (

@@ -22,7 +22,7 @@ def main() -> None:
     options = parser.parse_args()
     allocator.retain_heap()
     asked = compose.load_config(options.run_dir, options.overrides)
-    summary = run_summary.finished(options.run_dir)
+    summary = run_summary.load_finished(options.run_dir)
     asked.optim.epochs = summary["config"]["optim"]["epochs"]  # the options of training, without later requests
     if not asked.model.has_dropout and asked.mc.samples:
         print("this model has no dropout: every MC sample is the same, so there is nothing to average")

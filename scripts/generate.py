@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the shaded texts as an HTML page")
     options = parser.parse_intermixed_args()
     check(options)
-    run = open_run(options.run or packaged(), options.overrides)
+    run = open_run(options.run or default_weights(), options.overrides)
     texts = run.generate(
         options.prompt, options.words, options.temperature, options.top_k, options.samples, options.mc, options.seed
     )
@@ -69,7 +69,7 @@ def check(options: argparse.Namespace) -> None:
         raise UserError("--html shows shaded words; leave --shade none out")
 
 
-def packaged() -> Path:
+def default_weights() -> Path:
     folder = find_weights()
     if folder is None:
         raise UserError("RUN_DIR is missing, and results/weights is empty: give the folder of a finished run")

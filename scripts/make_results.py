@@ -40,7 +40,7 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     return written
 
 
-def differing(records: Records) -> list[Path]:
+def find_outdated(records: Records) -> list[Path]:
     """Committed texts that differ from those generated from the records."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -60,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     records = load(options.records)
     if options.check:
-        old = differing(records)
+        old = find_outdated(records)
         if old:
             raise UserError(f"out of date: {', '.join(str(path.relative_to(ROOT)) for path in old)}; run `make paper`")
         print("tables, claims and README are up to date")

@@ -158,7 +158,7 @@ def language_model(
         return texts.read_text(model, text, samples, seed, dropped, tick=stages.advance)
 
     words = task.all_words
-    shown = own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
+    shown = read_own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
     stages.start("1/4 coloured words", len(shown) - 1)
     known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]
     title = f"{config.task.name}, {config.model.name}: {options.samples} samples"
@@ -185,7 +185,7 @@ def language_model(
     return {"means": means, "auroc": scores, "ece": {name: d.ece for name, d in diagrams.items()}}
 
 
-def own_text(file: Path, words: list[str]) -> torch.Tensor:
+def read_own_text(file: Path, words: list[str]) -> torch.Tensor:
     """The user's text as word ids; words that are not in the vocabulary become `<unk>`."""
     ids = {word: i for i, word in enumerate(words)}
     found = split_lines(read_own(file))

@@ -30,7 +30,7 @@ def main() -> int:
     for word in passed_on:
         if word.startswith("-") or "=" not in word:
             raise UserError(f"{word}: neither an option of this script (see --help) nor a KEY=VALUE for run.py")
-    needed = missing(artefact(options.artefact), options.records, options.seeds)
+    needed = missing_commands(artefact(options.artefact), options.records, options.seeds)
     if not needed:
         print(f"{options.artefact}: every run has a record")
     failed = []
@@ -57,7 +57,7 @@ def artefact(name: str) -> Artefact:
     return experiment(name).ARTEFACT
 
 
-def missing(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:
+def missing_commands(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:
     """The fewest commands that start all runs without a record, or with too few epochs."""
     records = load(folder)
     needed = [(run, records.missing(run, seeds or wanted.seeds)) for run in unique(wanted.runs)]

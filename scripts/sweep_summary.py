@@ -14,7 +14,7 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import option_docs, user_errors
-from varrnn.config.compose import compared
+from varrnn.config.compose import identity_options
 from varrnn.config.schema import CHOICE_GROUPS
 from varrnn.config.validation import suggest
 from varrnn.errors import UserError
@@ -56,18 +56,18 @@ def check(sweep_keys: list[str]) -> None:
             )
         if key == "seed":
             raise UserError("--sweep-key seed: a grid point is the mean over its seeds; leave it out")
-        if key in (*CHOICE_GROUPS, *(f"{group}.name" for group in CHOICE_GROUPS)) or not compared({key: None}):
+        if key in (*CHOICE_GROUPS, *(f"{group}.name" for group in CHOICE_GROUPS)) or not identity_options({key: None}):
             raise UserError(f"--sweep-key {key}: grids are not ranked over this option; leave it out")
 
 
-def published(runs: Path) -> bool:
+def is_records_folder(runs: Path) -> bool:
     """Whether this is the folder of committed records."""
     return runs.resolve().is_relative_to(RECORDS.parent)
 
 
 def default_out(runs: Path) -> Path:
     """The default folder: in the folder of runs, but outside the repository's records."""
-    return ROOT / "runs" / "summary_of_records" if published(runs) else runs / "summary"
+    return ROOT / "runs" / "summary_of_records" if is_records_folder(runs) else runs / "summary"
 
 
 def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
@@ -82,7 +82,9 @@ def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
         fileio.write_text(file, sweep_ranking.best_yaml(grid))
         for path in (file, *ranking.write(out), *heatmap.draw_heatmap(grid, out)):
             print(f"wrote {path}")
-        command = sweep_ranking.next_command(grid) if published(runs) else sweep_ranking.next_command(grid, str(runs))
+        command = (
+            sweep_ranking.next_command(grid) if is_records_folder(runs) else sweep_ranking.next_command(grid, str(runs))
+        )
         print(f"run the best point with three seeds: {command}")
     print()
 

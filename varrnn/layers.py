@@ -461,7 +461,12 @@ class VariationalRNN(VariationalRNNBase):
         super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
 
 
-LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU, "rnn": VariationalRNN}  # by the value of cell= in a run
+# by the value of cell= in a run
+LAYERS: dict[str, type[VariationalLSTM] | type[VariationalGRU] | type[VariationalRNN]] = {
+    "lstm": VariationalLSTM,
+    "gru": VariationalGRU,
+    "rnn": VariationalRNN,
+}
 
 
 def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:

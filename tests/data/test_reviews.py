@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from varrnn.data import csv_reviews, synthetic
-from varrnn.data.reviews import Reviews, build_vocabulary, segment, segments, shuffled
+from varrnn.data.reviews import Reviews, build_vocabulary, segment, segments, shuffle_indices
 from varrnn.errors import UserError
 from varrnn.tasks import baselines
 
@@ -35,7 +35,7 @@ def test_segments_are_padded_on_the_left_and_short_ends_are_kept():
 
 
 def test_the_shuffle_is_numpys_legacy_one_with_seed_0():
-    assert shuffled(5006)[:5].tolist() == [1261, 939, 575, 666, 2686]
+    assert shuffle_indices(5006)[:5].tolist() == [1261, 939, 575, 666, 2686]
 
 
 def test_split_and_standardisation():

@@ -86,7 +86,7 @@ def test_only_validation_chooses():
     (grid,) = ranking.grids(variational_grid())
     assert [point.mean for point in grid.points] == [80, 85, 90, 99]
     assert grid.axes() == [("model.p_E", "model.p_U"), ("model.p_W", "model.p_y")]
-    assert ranking.chosen(grid) == {"model.p_U": 0.1, "model.p_W": 0.5}  # tied ones follow
+    assert ranking.best_options(grid) == {"model.p_U": 0.1, "model.p_W": 0.5}  # tied ones follow
 
 
 def test_test_values_alone_choose_nothing():
@@ -101,7 +101,7 @@ def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
     metrics = ({"test_rmse": 0.2, "test_rmse_mc": 0.1}, {"test_rmse": 0.1, "test_rmse_mc": 0.2})
     points = [summary(metrics=m, protocol="authors_code", **{"model.p_U": p}) for m, p in zip(metrics, (0.1, 0.3))]
     (grid,) = ranking.grids(points)
-    assert grid.score == "test_rmse_mc" and ranking.chosen(grid) == {"model.p_U": 0.1}
+    assert grid.score == "test_rmse_mc" and ranking.best_options(grid) == {"model.p_U": 0.1}
     assert "LEAKAGE" in ranking.best_yaml(grid) and "LEAKAGE" in ranking.table(grid).note
     validated = [summary(valid=v, protocol="authors_code", **{"model.p_U": p}) for v, p in ((9, 0.1), (8, 0.3))]
     (grid,) = ranking.grids(validated)
@@ -113,7 +113,7 @@ def test_settings_are_compared_on_the_seeds_that_they_share():
     points = [summary(2, 95, **{"model.p_U": 0.1})]
     points += [summary(seed, valid, **{"model.p_U": 0.3}) for seed, valid in ((1, 96), (2, 94.5), (3, 96))]
     (grid,) = ranking.grids(points)
-    assert ranking.chosen(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
+    assert ranking.best_options(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
 
 
 def test_all_ranks_are_made_by_the_same_seeds():
@@ -153,7 +153,7 @@ def test_runs_that_differ_otherwise_are_another_grid():
     found = ranking.grids([*variational_grid(), summary(**{"optim.epochs": 3}), summary(**{"optim.lr": 0.5})])
     assert sorted(len(grid.points) for grid in found) == [1, 1, 4]
     swept = ranking.grids([summary(valid=9, **{"optim.lr": 0.1}), summary(valid=8, **{"optim.lr": 0.5})], ["optim.lr"])
-    assert ranking.chosen(swept[0]) == {"optim.lr": 0.5}
+    assert ranking.best_options(swept[0]) == {"optim.lr": 0.5}
 
 
 def test_the_best_yaml_is_a_tuned_file():
@@ -249,7 +249,7 @@ def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch)
 def test_an_unknown_model_names_every_option_of_an_axis():
     (grid,) = ranking.grids(variational_grid())
     grid.choices["model"] = "mine"
-    assert ranking.chosen(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
+    assert ranking.best_options(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
 
 
 def test_a_grid_with_a_long_name_is_shown_too():

@@ -46,7 +46,7 @@ def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, 
     for use in (
         lambda: ensemble.member(run, mc=False),
         lambda: publish.publish(run),
-        lambda: run_summary.finished(run),
+        lambda: run_summary.load_finished(run),
     ):
         with pytest.raises(UserError, match="going on"):
             use()
@@ -71,7 +71,7 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
     assert (run / "config.yaml").read_text() == before  # a request for more samples does change it
     more = compose.load_config(run, ["mc.samples=3"])
     training_run.run(more, run)
-    assert compose.load_config(run).mc.samples == 3 and run_summary.finished(run)["metrics"]["epochs"] == 2
+    assert compose.load_config(run).mc.samples == 3 and run_summary.load_finished(run)["metrics"]["epochs"] == 2
     (run / "summary.json").unlink()
     with pytest.raises(UserError, match="device=meta"):
         training_run.run(asked, run)

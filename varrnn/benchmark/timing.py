@@ -63,7 +63,7 @@ class Timer:
         return times
 
 
-def paired(times: Mapping[str, list[float]], to: str) -> dict[str, float]:
+def paired_ratios(times: Mapping[str, list[float]], to: str) -> dict[str, float]:
     """The speed of each candidate relative to another: the median over rounds."""
     return {name: statistics.median(b / a for a, b in zip(own, times[to])) for name, own in times.items()}
 

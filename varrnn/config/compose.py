@@ -102,10 +102,10 @@ def folder_identity(config: RunConfig) -> dict[str, Any]:
 
 def identity(config: RunConfig | dict[str, Any]) -> dict[str, Any]:
     """A run's identity: every option that affects its numbers, without device, paths, logging and the like."""
-    return effective(compared(flatten(config)))
+    return effective(identity_options(flatten(config)))
 
 
-def compared(options: Mapping[str, Any]) -> dict[str, Any]:
+def identity_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that do not affect a run's numbers."""
     return {
         key: value
@@ -127,7 +127,7 @@ def choices(config: RunConfig) -> dict[str, str]:
 
 def defaults(chosen: Mapping[str, str]) -> dict[str, Any]:
     """The options that the group choices alone compose to, without those that have no effect."""
-    return compared(flatten(compose([f"{group}={name}" for group, name in chosen.items()])))
+    return identity_options(flatten(compose([f"{group}={name}" for group, name in chosen.items()])))
 
 
 def diff(config: RunConfig) -> dict[str, Any]:

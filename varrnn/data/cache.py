@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
-def cached(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
+def load_or_build(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
     """The arrays cached under `key` (which contains the hash of their source); built and cached if missing."""
     name = f"{key}-{source_hash()}.npz"
     for folder in cache_dirs(beside):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from varrnn.data import cornell, csv_reviews, ptb, pydoc, synthetic, text
+from varrnn.data.corpus import Corpus
 from varrnn.data.reviews import Reviews
 from varrnn.errors import UserError
 
@@ -40,7 +41,7 @@ def load_csv(task: Any) -> Reviews:
 
 
 # by the value of task.corpus
-TEXTS = {
+TEXTS: dict[str, Source[Corpus]] = {
     "ptb": Source(
         "ptb",
         lambda task: ptb.load(task.path),
@@ -59,7 +60,7 @@ TEXTS = {
     ),
 }
 # by the value of task.reviews
-REVIEWS = {
+REVIEWS: dict[str, Source[Reviews]] = {
     "cornell": Source(
         "cornell",
         lambda task: cornell.load(task.path),
@@ -73,5 +74,6 @@ REVIEWS = {
 
 def describe(name: str) -> str:
     """The description of the corpus of a task, or its name."""
-    found = [source.description for source in (*TEXTS.values(), *REVIEWS.values()) if source.task == name]
+    sources: tuple[Source[Any], ...] = (*TEXTS.values(), *REVIEWS.values())
+    found = [source.description for source in sources if source.task == name]
     return next(filter(None, found), name)

@@ -60,7 +60,7 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
     """
     _check(reviews, steps, max_words, hold_out)
     ids, num_words = build_vocabulary(reviews.texts, max_words)
-    order = shuffled(len(ids))
+    order = shuffle_indices(len(ids))
     x, review = segment([ids[i] for i in order], steps)
     review = order[review]
     y = np.asarray(reviews.ratings, np.float64)[review]
@@ -112,7 +112,7 @@ def build_vocabulary(texts: list[list[str]], max_words: int) -> tuple[list[np.nd
     return ids, min(max_words, len(rank) + FIRST_RANK + 1) + 3
 
 
-def shuffled(count: int) -> np.ndarray:
+def shuffle_indices(count: int) -> np.ndarray:
     """The order of reviews in the authors' code: numpy's legacy generator, seed 0."""
     return np.random.RandomState(0).permutation(count)
 

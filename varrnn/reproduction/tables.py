@@ -47,7 +47,7 @@ def difference(group: Group, metric: str, published: float | None, digits: int =
     return DASH if mean is None or published is None else f"{mean - published:+.{digits}f}"
 
 
-def published(value: float | None, sd: float | None = None, digits: int = 1) -> str:
+def format_published(value: float | None, sd: float | None = None, digits: int = 1) -> str:
     if value is None:
         return DASH
     return f"{value:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
@@ -58,7 +58,7 @@ def thousands(value: float | None) -> str:
     return DASH if value is None else f"{value / 1000:.1f}K"
 
 
-def moved(group: Group) -> bool:
+def changed_machine(group: Group) -> bool:
     """Whether a run was resumed on other hardware: its words per second then mix both."""
     return any((record.content.get("hardware") or {}).get("earlier") for record in group.records)
 

@@ -47,7 +47,7 @@ def load_failures(folder: Path) -> list[Failure]:
     return [Failure(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 
 
-def show(found: list[Failure]) -> None:
+def print_failures(found: list[Failure]) -> None:
     """The report of failures; the same command repeats the failed runs only."""
     if found:
         lines = [f"\n{len(found)} of the sweep's runs failed; the same command tries them again:", *map(str, found)]

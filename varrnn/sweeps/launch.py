@@ -85,7 +85,7 @@ def request_stop(folder: Path) -> None:
     (folder / STOP_FILE).touch()
 
 
-def stopped() -> bool:
+def stop_requested() -> bool:
     """Whether the sweep of this process was stopped."""
     return SweepCallback.folder is not None and (SweepCallback.folder / STOP_FILE).exists()
 
@@ -223,23 +223,23 @@ def report_failures() -> Iterator[None]:
     SweepCallback.folder = None
     try:
         yield
-        if stopped():
+        if stop_requested():
             raise KeyboardInterrupt
     except KeyboardInterrupt as asked:
         if SweepCallback.folder is not None and not isinstance(asked, RunStopped):  # RunStopped prints a message
             print(STOPPED, file=sys.stderr)
         raise
     except Exception as error:
-        if stopped():  # a worker without a job has nothing to save
+        if stop_requested():  # a worker without a job has nothing to save
             print(STOPPED, file=sys.stderr)
             raise KeyboardInterrupt from error
         if SweepCallback.folder is None or not type(error).__module__.startswith(("submitit", "joblib", "concurrent")):
             raise
-        failures.show(failures.load_failures(SweepCallback.folder))
+        failures.print_failures(failures.load_failures(SweepCallback.folder))
         raise UserError(failures.crash_message(error)) from error
     if SweepCallback.folder is not None:
         found = failures.load_failures(SweepCallback.folder)
-        failures.show(found)
+        failures.print_failures(found)
         if found:
             sys.exit(1)
 
@@ -248,7 +248,7 @@ def require_plugin(words: Sequence[str]) -> None:
     """Name the missing package of a launcher, before Hydra reports a less helpful error."""
     for word in words:
         package = plugin_package(word.removeprefix("launcher=")) if word.startswith("launcher=") else None
-        if package and not installed(f"hydra_plugins.{package.replace('-', '_')}"):
+        if package and not is_installed(f"hydra_plugins.{package.replace('-', '_')}"):
             raise UserError(f"{word} needs {package}: pip install -c constraints.txt {package}")
 
 
@@ -266,7 +266,7 @@ def plugin_package(launcher: str) -> str | None:
     return None if plugin == "basic" else f"hydra-{plugin}-launcher"
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None

@@ -37,7 +37,7 @@ def non_identity_key(config: DictConfig) -> str | None:
         if key == EPOCHS_KEY:
             return f"{key}: a longer run continues the shorter one in the same folder; start each with another run_dir="
         own_file = key == "task.path" and config.task.get("reviews") == "csv"  # another file is another run
-        if not own_file and not compose.compared({key: None}):
+        if not own_file and not compose.identity_options({key: None}):
             return f"{key}: its values do not distinguish runs; start them one after the other, without -m"
     return None
 

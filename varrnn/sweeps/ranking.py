@@ -141,17 +141,17 @@ def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
         point = points.setdefault(values, Point(values))
         point.scores[summary["seed"]] = math.inf if value is None else value
     others = {key: value for key, value in group[0]["diff"].items() if key not in keys}
-    return Grid(dict(group[0]["choices"]), others, keys, score, ranked(points.values()))
+    return Grid(dict(group[0]["choices"]), others, keys, score, rank(points.values()))
 
 
-def ranked(points: Iterable[Point]) -> list[Point]:
+def rank(points: Iterable[Point]) -> list[Point]:
     """Best first, all by the same seeds, as for published records; points without these seeds come last."""
     points = list(points)
     seeds = shared_seeds(point.scores for point in points)
 
     def by_seeds(point: Point) -> tuple[bool, float]:
-        tried = seeds <= point.scores.keys()
-        return not tried, fmean(point.scores[seed] for seed in seeds) if tried else point.mean
+        has_seeds = seeds <= point.scores.keys()
+        return not has_seeds, fmean(point.scores[seed] for seed in seeds) if has_seeds else point.mean
 
     return sorted(points, key=by_seeds)
 
@@ -191,7 +191,7 @@ def axis_label(axis: tuple[str, ...]) -> str:
     return " = ".join(key.removeprefix("model.").removeprefix("optim.") for key in axis)
 
 
-def chosen(grid: Grid) -> dict[str, Any]:
+def best_options(grid: Grid) -> dict[str, Any]:
     """The swept options of the best point, without those that are tied to another one (p_E: ${.p_U})."""
     best = grid.points[0]
     return {key: grid.value(best, (key,)) for axis in grid.axes() for key in axis if key not in tied_keys(grid, axis)}
@@ -216,7 +216,7 @@ def _choices(grid: Grid) -> list[str]:
 def best_yaml(grid: Grid) -> str:
     """The best point as the content of a file in configs/tuned."""
     best, tree = grid.points[0], OmegaConf.create()
-    for key, value in chosen(grid).items():
+    for key, value in best_options(grid).items():
         OmegaConf.update(tree, key, value)
     seeds = f"{len(best.scores)} seed{'s' if len(best.scores) > 1 else ''}"
     lines = [
@@ -229,14 +229,14 @@ def best_yaml(grid: Grid) -> str:
 
 def next_command(grid: Grid, runs_root: str = "runs") -> str:
     """The command that runs three seeds of the best point on all of the training data."""
-    options = chosen(grid) | {key: value for key, value in grid.fixed.items() if key != "task.hold_out"}
+    options = best_options(grid) | {key: value for key, value in grid.fixed.items() if key != "task.hold_out"}
     options |= {"runs_root": runs_root} if runs_root != "runs" else {}
     words = [*_choices(grid), *(f"{key}={format_override(value)}" for key, value in options.items())]
     line = " ".join(["python run.py sweep=seeds", *map(shlex.quote, words)])
-    return line if known(grid) else f"{line} (with the same --config-dir as before)"
+    return line if in_project_configs(grid) else f"{line} (with the same --config-dir as before)"
 
 
-def known(grid: Grid) -> bool:
+def in_project_configs(grid: Grid) -> bool:
     """Whether the grid's choices are in configs/."""
     try:
         compose.compose(_choices(grid))

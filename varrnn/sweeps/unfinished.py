@@ -42,14 +42,14 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
 
 
 def _status(run: Path, summary: dict[str, Any] | None) -> str:
-    if running(run):
+    if is_running(run):
         return "running"
     if summary is not None and summary["status"] == UNSTABLE:
         return UNSTABLE
     return "failed" if (run / "error.txt").is_file() else "stopped"
 
 
-def running(run: Path) -> bool:
+def is_running(run: Path) -> bool:
     """Whether a process holds the run's lock."""
     file = run / "lock"
     if not file.is_file():

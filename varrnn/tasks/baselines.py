@@ -41,7 +41,7 @@ def ridge(data: Segments) -> Ridge:
     arrays = {name: getattr(data, name) for name in ("train_x", "train_y", "valid_x", "valid_y", "test_x", "test_y")}
     code = Path(__file__).read_bytes()  # the cache itself only knows the code that prepares data
     key = sha256_of(b"".join([code, *(np.ascontiguousarray(array).tobytes() for array in arrays.values())]))
-    kept = cache.cached(f"ridge-{key}", lambda: {"rmse_penalty": np.array(_ridge(data))})
+    kept = cache.load_or_build(f"ridge-{key}", lambda: {"rmse_penalty": np.array(_ridge(data))})
     error, penalty = kept["rmse_penalty"].tolist()
     return Ridge(error, penalty)
 

@@ -52,7 +52,7 @@ class Average:
 def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
     config = compose.load_config(folder, overrides)
-    summary = run_summary.finished(folder)
+    summary = run_summary.load_finished(folder)
     if config.task.kind != LANGUAGE_MODEL:
         raise UserError(f"{folder}: task={config.task.name} is not a language model; give language models only")
     if mc and config.model.has_dropout and not config.mc.samples:

@@ -50,7 +50,7 @@ def load_parameters(model: SequenceModel, config: RunConfig, file: Path, epoch: 
 
 def load_reported_weights(model: SequenceModel, config: RunConfig, folder: Path) -> None:
     """Load the parameters of the reported metrics of a finished run."""
-    summary = run_summary.finished(folder)
+    summary = run_summary.load_finished(folder)
     if config.train.early_stopping:
         load_parameters(model, config, folder / BEST, summary["metrics"].get("best_epoch"))
     else:

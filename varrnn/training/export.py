@@ -22,7 +22,7 @@ SHOWN = ("valid_ppl", "test_ppl", "test_ppl_mc", "test_rmse", "test_rmse_mc")
 
 def export_run(folder: Path, out: Path) -> int:
     """Write everything into `out`; returns the size of the weights in bytes."""
-    summary = run_summary.finished(folder)
+    summary = run_summary.load_finished(folder)
     if summary.get("dirty"):
         raise UserError(f"{folder}: was computed by code with uncommitted changes; train it from a clean checkout")
     run = open_run(folder)

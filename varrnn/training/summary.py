@@ -84,7 +84,7 @@ def is_finished(summary: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
     return summary is not None and summary["status"] == FINISHED
 
 
-def finished(folder: Path) -> dict[str, Any]:
+def load_finished(folder: Path) -> dict[str, Any]:
     """The summary of a finished run; raises for other runs."""
     summary = read(folder)
     if not is_finished(summary):

@@ -177,7 +177,7 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
     folder = Path(folder)
     config = compose.load_config(folder, overrides)
     exported = (folder / WEIGHTS).is_file()
-    summary = read_metrics(folder / METRICS) if exported else run_summary.finished(folder)
+    summary = read_metrics(folder / METRICS) if exported else run_summary.load_finished(folder)
     content = read_vocabulary(folder)
     device = choose_device(config)
     if content is None:

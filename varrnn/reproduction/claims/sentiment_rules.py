@@ -43,7 +43,7 @@ def statistics(
     return None if np.isnan(list(values.values())).any() else values
 
 
-def listed(values: Mapping[str, float], digits: int = 4) -> str:
+def format_values(values: Mapping[str, float], digits: int = 4) -> str:
     return ", ".join(f"{role} {value:.{digits}f}" for role, value in values.items())
 
 
@@ -55,7 +55,7 @@ def lowest_final(winner: str) -> Rule:
         if ends is None:
             return None
         others = [value for role, value in ends.items() if role != winner]
-        return Outcome(ends[winner] < min(others), f"final: {listed(ends)}")
+        return Outcome(ends[winner] < min(others), f"final: {format_values(ends)}")
 
     return rule
 
@@ -70,7 +70,7 @@ def only_one_not_overfitting(winner: str) -> Rule:
             return None
         others = [role for role in gaps if role != winner]
         agrees = gaps[winner] <= 0.003 and all(gaps[role] > 0.005 and train[role] < 0.05 for role in others)
-        return Outcome(agrees, f"gap: {listed(gaps)}; lowest train: {listed(train)}")
+        return Outcome(agrees, f"gap: {format_values(gaps)}; lowest train: {format_values(train)}")
 
     return rule
 
@@ -80,7 +80,7 @@ def keeps(role: str, most: float = 0.003) -> Rule:
 
     def rule(evidence: Evidence) -> Outcome | None:
         gaps = statistics(evidence, overfitting_gap)
-        return None if gaps is None else Outcome(gaps[role] <= most, f"gap: {listed(gaps)}")
+        return None if gaps is None else Outcome(gaps[role] <= most, f"gap: {format_values(gaps)}")
 
     return rule
 
@@ -113,7 +113,7 @@ def less_smooth(rough: Sequence[str], smooth: Sequence[str], factor: float = 1.5
         if values is None:
             return None
         agrees = min(values[role] for role in rough) >= factor * max(values[role] for role in smooth)
-        return Outcome(agrees, f"roughness: {listed(values)}")
+        return Outcome(agrees, f"roughness: {format_values(values)}")
 
     return rule
 
@@ -126,7 +126,7 @@ def best_final_and_gap(winner: str) -> Rule:
         if ends is None or gaps is None:
             return None
         agrees = min(ends, key=lambda r: ends[r]) == winner and min(gaps, key=lambda r: gaps[r]) == winner
-        return Outcome(agrees, f"final: {listed(ends)}; gap: {listed(gaps)}")
+        return Outcome(agrees, f"final: {format_values(ends)}; gap: {format_values(gaps)}")
 
     return rule
 
@@ -153,7 +153,7 @@ def trend(statistic: Callable, sign: int, least: float, spread: float = 0.0) -> 
             return None
         rho = spearman([float(role) for role in values], list(values.values()))
         width = max(values.values()) - min(values.values())
-        text = f"Spearman {rho:+.2f}, spread {width:.4f}; {statistic.__name__}: {listed(values)}"
+        text = f"Spearman {rho:+.2f}, spread {width:.4f}; {statistic.__name__}: {format_values(values)}"
         return Outcome(sign * rho >= least and width >= spread, text)
 
     return rule
@@ -166,7 +166,7 @@ def longer_is_better(evidence: Evidence) -> Outcome | None:
         return None
     agrees = ends["400"] <= ends["200"] + 0.002 and ends["200"] < ends["50"] < ends["20"]
     best = ", ".join(f"T={role}: {_best_point(group)}" for role, group in evidence.groups.items())
-    return Outcome(agrees, f"final: {listed(ends)}; best point: {best}")
+    return Outcome(agrees, f"final: {format_values(ends)}; best point: {best}")
 
 
 def _best_point(group: Group) -> str:
@@ -190,7 +190,8 @@ def approximation_agrees(evidence: Evidence) -> Outcome | None:
     largest = max(abs(mc[role] - plain[role]) for role in mc)
     ranked = [role for role in mc if role != OPTIMAL]
     tau = kendall([mc[role] for role in ranked], [plain[role] for role in ranked])
-    text = f"largest difference {largest:.4f}, Kendall {tau:.2f}; MC: {listed(mc)}; approximation: {listed(plain)}"
+    compared = f"MC: {format_values(mc)}; approximation: {format_values(plain)}"
+    text = f"largest difference {largest:.4f}, Kendall {tau:.2f}; {compared}"
     return Outcome(largest <= 0.005 and round(tau, 2) >= 0.67, text)  # .67 is one swap among four
 
 
@@ -205,7 +206,7 @@ def identical(a: str, b: str) -> Rule:
             return None
         difference, sd = float(np.mean(x) - np.mean(y)), pooled_sd([x, y])
         agrees = abs(difference) <= max(2 * sd, 0.003) and min(gaps[a], gaps[b]) > 0.005
-        return Outcome(agrees, f"difference of finals {difference:+.4f}, sd {sd:.4f}; gap: {listed(gaps)}")
+        return Outcome(agrees, f"difference of finals {difference:+.4f}, sd {sd:.4f}; gap: {format_values(gaps)}")
 
     return rule
 
@@ -233,7 +234,7 @@ def converged(evidence: Evidence) -> Outcome | None:
         if not losses:
             return None
         changes[role] = float(np.mean([abs(_tenths(one)[1] / _tenths(one)[0] - 1) for one in losses]))
-    return Outcome(max(changes.values()) <= 0.02, f"absolute change: {listed(changes, 3)}")
+    return Outcome(max(changes.values()) <= 0.02, f"absolute change: {format_values(changes, 3)}")
 
 
 def near_zero(evidence: Evidence) -> Outcome | None:
@@ -244,4 +245,4 @@ def near_zero(evidence: Evidence) -> Outcome | None:
         if not losses:
             return None
         ends[role] = float(np.mean([_tenths(one)[1] for one in losses]))
-    return Outcome(max(ends.values()) < 0.05, f"train loss at the end: {listed(ends, 3)}")
+    return Outcome(max(ends.values()) < 0.05, f"train loss at the end: {format_values(ends, 3)}")
