@@ -204,7 +204,7 @@ def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path
 def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
     launch.require_plugin([f"launcher={launcher}"])  # both are installed here
     assert not launch.is_installed("hydra_plugins.nothing") and not launch.is_installed("no_such_package.nothing")
-    monkeypatch.setattr(launch, "installed", lambda module: False)
+    monkeypatch.setattr(launch, "is_installed", lambda module: False)
     launch.require_plugin(["launcher=local"])
     with pytest.raises(UserError, match=r"pip install -c constraints\.txt hydra-.*-launcher$") as caught:
         launch.require_plugin(["seed=1,2", f"launcher={launcher}"])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from varrnn import hold_masks, mc_predict, rng
 from varrnn.config import compose as compose_config
-from varrnn.data import synthetic
+from varrnn.data import registry, synthetic
 from varrnn.data.reviews import segments
 from varrnn.errors import UserError
 from varrnn.tasks import sentiment
@@ -29,7 +30,7 @@ DATA = segments(synthetic.load(count=150, max_length=12), 14)
 @pytest.fixture(autouse=True)
 def _few_reviews(monkeypatch: pytest.MonkeyPatch) -> None:
     few = synthetic.load(count=150, max_length=12)
-    monkeypatch.setattr(sentiment, "read", lambda options: few)
+    monkeypatch.setitem(registry.REVIEWS, "synthetic", replace(registry.REVIEWS["synthetic"], load=lambda task: few))
 
 
 def compose(tmp_path: Path, *overrides: str) -> compose_config.RunConfig:
