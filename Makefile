@@ -102,7 +102,7 @@ report: setup ## results/report.html: all results on one page that works offline
 claims: setup ## a verdict on every claim of the paper
 	$(PY) scripts/claims.py $(ARGS)
 
-bench: setup ## words per second of every variant beside nn.LSTM and the machine's limit, as a record of all sizes (8 minutes); ARGS='--size library': the layers alone beside torch's
+bench: setup ## words per second of every variant, of nn.LSTM and of the matrix products alone, as a record (8 minutes); ARGS='--size library': the layers against torch's
 	$(PY) scripts/benchmark.py $(if $(findstring --size,$(ARGS)),,--size all --record) $(ARGS)
 
 gpu-check: setup ## on a CUDA GPU: its tests, the benchmark, training with a CUDA graph, as one record (10 minutes)

@@ -45,7 +45,7 @@ def grid() -> tuple[Run, ...]:
     return tuple(map(held_out, (*variational, *naive)))
 
 
-def beside() -> tuple[Run, ...]:
+def extra_runs() -> tuple[Run, ...]:
     """Further runs, not used for the choice: the variational model without its recurrent mask."""
     return tuple(held_out(no_recurrent(cell, p)) for cell in CELLS for p in (0.25, 0.5))
 
@@ -110,7 +110,7 @@ ARTEFACT = table_artefact(
     __file__,
     "Sentiment analysis: selection of dropout and weight decay",
     lambda records: [table(records)],
-    runs=(*grid(), *beside()),
+    runs=(*grid(), *extra_runs()),
     seeds=(1,),
 )
 

@@ -155,15 +155,15 @@ class VariationalRNNBase(MaskedModule):
 
     def mean_masks(self) -> tuple[Masks, ...]:
         """The masks of eval(): ones, and 1 - p_c on the memory cell with cell_scaling="step"."""
-        return tuple(self._approximation() for _ in range(self.num_layers * self.directions))
+        return tuple(self._layer_mean_masks() for _ in range(self.num_layers * self.directions))
 
-    def _own_mean_masks(self) -> Masks:
-        """The same, made once for a device and a type: nobody else can write into these."""
+    def _shared_mean_masks(self) -> Masks:
+        """The same, created once for each device and dtype; these tensors are never passed to the caller."""
         if torch.compiler.is_compiling() or is_traced_or_transformed() or self.dropout.p_c:
-            return self._approximation()
+            return self._layer_mean_masks()
         return dropout_masks.shared_identity_masks(**self._factory_kwargs())
 
-    def _approximation(self) -> Masks:
+    def _layer_mean_masks(self) -> Masks:
         return dropout_masks.mean_masks(self.dropout, self.cell_scaling, **self._factory_kwargs())
 
     def flatten_parameters(self) -> None:
@@ -246,7 +246,7 @@ class VariationalRNNBase(MaskedModule):
         if masks is None:
             if self.dropout_active:
                 return self._draw_masks(sequences.batch_size, sequences.length)
-            return (self._own_mean_masks(),) * (self.num_layers * self.directions)
+            return (self._shared_mean_masks(),) * (self.num_layers * self.directions)
         given = (masks,) if isinstance(masks, Masks) else masks
         if not (isinstance(given, (tuple, list)) and all(isinstance(one, Masks) for one in given)):
             raise TypeError(

@@ -86,7 +86,7 @@ class _GaussianSamples:
     log_sum: Tensor | None = field(default=None, init=False)  # log of the summed likelihoods of the targets
 
     def _update(self, y: Tensor, noise: Tensor, targets: Tensor | None) -> None:
-        """Add one sample by Welford's update, which loses no digits when the spread is small beside the mean."""
+        """Add one sample by Welford's update, which loses no digits when the spread is small relative to the mean."""
         if self.mean_ is None or self.noise is None or self.sum_sq is None:
             self.mean_, self.noise, self.sum_sq = (torch.zeros_like(y) for _ in range(3))
         if y.shape != self.mean_.shape:

@@ -106,7 +106,7 @@ def test_a_broken_entry_is_rebuilt(small_ptb, damage):
 
 @pytest.mark.parametrize(("owner", "trusted"), [(1000, True), (0, True), (1001, False)], ids=["own", "root", "other"])
 def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
-    assert cache.load_or_build("key", lambda: {"x": np.zeros(1)}, beside=tmp_path)["x"] == 0
+    assert cache.load_or_build("key", lambda: {"x": np.zeros(1)}, data_dir=tmp_path)["x"] == 0
     original = Path.stat
 
     def owned(path, **options):
@@ -116,15 +116,15 @@ def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
 
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(Path, "stat", owned)
-    assert (cache.load_or_build("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0) == trusted
+    assert (cache.load_or_build("key", lambda: {"x": np.ones(1)}, data_dir=tmp_path)["x"] == 0) == trusted
 
 
 def test_what_other_code_has_made_is_made_again(tmp_path, monkeypatch):
     """Otherwise the numbers would come from code that is not in the run's commit."""
-    assert cache.load_or_build("key", lambda: {"x": np.zeros(1)}, beside=tmp_path)["x"] == 0
-    assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 0
+    assert cache.load_or_build("key", lambda: {"x": np.zeros(1)}, data_dir=tmp_path)["x"] == 0
+    assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, data_dir=tmp_path)["x"] == 0
     monkeypatch.setattr(cache, "source_hash", lambda: "changed")
-    assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 1
+    assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, data_dir=tmp_path)["x"] == 1
 
 
 def test_a_cache_that_cannot_be_written_is_not_an_error(small_ptb, tmp_path, monkeypatch):
@@ -139,7 +139,7 @@ def test_a_cache_that_cannot_be_written_is_not_an_error(small_ptb, tmp_path, mon
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "savez", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
-    assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, beside=tmp_path)["x"] == 1
+    assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, data_dir=tmp_path)["x"] == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

@@ -65,7 +65,7 @@ def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
     assert list(paths.values()) == [inverted, "default", "default", "default"]
     for model, same in (("naive", False), ("none", True)):
         content = synthetic.record(paper_runs.sentiment(model), 1, {"test_rmse": 0.1})
-        content["config"]["task"]["scaling"] = "inverted"  # as the records of that time have it, whatever the model
+        content["config"]["task"]["scaling"] = "inverted"  # as all records of that time have it
         record = as_record(Path(), content)
         assert (record_paths.relative_path(record).parent.name == "default") is same
         assert bool(Records((record,)).group(paper_runs.sentiment(model))) is same

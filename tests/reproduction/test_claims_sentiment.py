@@ -104,7 +104,7 @@ def test_models_are_compared_at_the_shorter_number_of_epochs(records_of) -> None
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_a_limit_that_is_met_exactly_is_met(records_of, order: tuple[int, ...]) -> None:
-    """One swap of neighbours among four weight decays is a rank correlation of -.8, whatever rounding makes of it."""
+    """One swap of neighbours among four weight decays is a rank correlation of -.8, independent of rounding."""
     ends = dict(zip(BY_ID["C36"].runs, (0.18 - 0.01 * index for index in order)))
     records = records_of(of("C36", lambda role, epoch, _: {"test_rmse_mc": [ends[role]] * len(epoch)}))
     enough = sum((rank - index) ** 2 for rank, index in enumerate(order)) <= 2

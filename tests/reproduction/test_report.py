@@ -101,7 +101,7 @@ def test_learning_curves_stand_beside_the_published_values(content, records):
 
 
 def test_the_commands_of_the_committed_curves_start_the_recorded_runs():
-    """Composing a command gives the identity of a record, whatever its rates."""
+    """Composing a command gives the identity of a record, for any dropout rates."""
     records = store.load()
     curves = [trace for chart in charts.learning_curves(records) for trace in chart["traces"]]
     for trace in (trace for trace in curves if not trace["missing"]):

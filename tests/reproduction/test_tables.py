@@ -125,7 +125,7 @@ def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
         contents.append(content)
     contents.append(synthetic.sentiment_run(first[:-1], 1, 100))  # not held out
     fourth = selection.grid()[3]
-    for run, level, length in (((*first, "task.scaling=inverted"), 0.13, 100), (selection.beside()[0], 0.12, 100),
+    for run, level, length in (((*first, "task.scaling=inverted"), 0.13, 100), (selection.extra_runs()[0], 0.12, 100),
                                (fourth, 0.11, 10)):  # fmt: skip
         trial = synthetic.sentiment_run(run, 1, length)
         trial["history"]["valid_rmse_mc"] = [level] * length
@@ -150,7 +150,7 @@ def test_selection_compares_the_same_epochs(records_of) -> None:
     contents[1]["history"]["valid_rmse_mc"] = [0.17] * 18 + [0.16] * 2 + [0.14] * 20
     table = selection.table(records_of(contents))
     assert [row[8] for row in table.rows] == ["**0.1500**", "0.1600"]
-    assert len(selection.grid()) == 20 and len(selection.beside()) == 4
+    assert len(selection.grid()) == 20 and len(selection.extra_runs()) == 4
     epochs = {dict(word.split("=", 1) for word in run)["optim.epochs"] for run in selection.ARTEFACT.runs}
     assert epochs == {"20"}
 

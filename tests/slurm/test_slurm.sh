@@ -22,7 +22,7 @@ install_packages() {  # without starting the services that come with them
     return $status
 }
 
-free_port() {  # the first of three ports that nobody listens on
+free_port() {  # the first of three ports that are free
     local port=16817
     while (exec 3<> "/dev/tcp/127.0.0.1/$port" || exec 3<> "/dev/tcp/127.0.0.1/$((port + 1))" \
         || exec 3<> "/dev/tcp/127.0.0.1/$((port + 2))") 2> /dev/null; do port=$((port + 10)); done

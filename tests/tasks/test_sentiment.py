@@ -146,7 +146,7 @@ def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
 
 @pytest.mark.parametrize("overrides", [(), ("task.scaling=inverted",), ("protocol=authors_code",)])
 def test_the_library_samples_the_same_model(tmp_path: Path, overrides: tuple[str, ...]):
-    """`mc_predict` and a plain call in train() mask as the task does, whatever the scaling of masks is."""
+    """`mc_predict` and a plain call in train() mask as the task does, for each scaling of masks."""
     task, model = make(tmp_path, "model.p_E=0.4", "model.p_U=0.4", "model.p_W=0.4", "model.p_y=0.4", *overrides)
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, -0.4, 0.4)

@@ -159,5 +159,5 @@ def test_numbers_of_the_authors_way_are_shown_and_explained_for_ptb_only(words, 
     metrics = {"valid_ppl": 90.0, "valid_ppl_authors": 89.0, "wps_train": 900.0, "wps_authors": 800.0}
     shown_line = run_summary.describe({"metrics": metrics}, compose.compose(words))
     assert "valid_ppl " in shown_line and "wps_train " in shown_line
-    for name, value in run_summary.AUTHORS_WAY.items():
+    for name, value in run_summary.AUTHORS_METRICS.items():
         assert (name in shown_line and value in shown_line) is shown

@@ -18,9 +18,9 @@ class Timer:
 
     Args:
         clock: "wall", or "cpu" for the process's own time.
-        limit: further rounds start until so many seconds have passed.
-        rounds: the least number of rounds, whatever they take.
-        most_rounds: the largest number of rounds.
+        limit: seconds after which no further round starts.
+        rounds: the minimum number of rounds, even if they exceed the limit.
+        most_rounds: the maximum number of rounds.
         device: on a GPU, a duration ends when the device has finished.
     """
 

@@ -21,16 +21,16 @@ Arrays = dict[str, np.ndarray]
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
-def load_or_build(key: str, build: Callable[[], Arrays], beside: Path | None = None) -> Arrays:
+def load_or_build(key: str, build: Callable[[], Arrays], data_dir: Path | None = None) -> Arrays:
     """The arrays cached under `key` (which contains the hash of their source); built and cached if missing."""
     name = f"{key}-{source_hash()}.npz"
-    for folder in cache_dirs(beside):
+    for folder in cache_dirs(data_dir):
         try:
             return _read(folder / name)
         except BROKEN:
             continue
     arrays = build()
-    for folder in cache_dirs(beside):
+    for folder in cache_dirs(data_dir):
         try:
             _write(folder, name, arrays)
             break
@@ -46,11 +46,11 @@ def source_hash() -> str:
     return sha256_of(b"".join(source.read_bytes() for source in sources))[:12]
 
 
-def cache_dirs(beside: Path | None) -> Iterator[Path]:
+def cache_dirs(data_dir: Path | None) -> Iterator[Path]:
     """Next to the data if that folder is writable, else the user's cache folder."""
     # A folder without any write bit is read-only on purpose, even if root could write into it.
-    if beside is not None and beside.stat().st_mode & 0o222 and os.access(beside, os.W_OK):
-        yield beside / ".varrnn-cache"
+    if data_dir is not None and data_dir.stat().st_mode & 0o222 and os.access(data_dir, os.W_OK):
+        yield data_dir / ".varrnn-cache"
     with contextlib.suppress(RuntimeError):  # no home folder
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "varrnn"
 

@@ -22,7 +22,7 @@ def load(path: str | None = None) -> Corpus:
     folder = files.locate("ptb", SHA256, path)
     contents = files.read_checked(folder, SHA256, HINT)
     sha256 = files.sha256_of_files(SHA256)
-    kept = cache.load_or_build(f"ptb-{sha256}", lambda: _build(contents, sha256), beside=folder)
+    kept = cache.load_or_build(f"ptb-{sha256}", lambda: _build(contents, sha256), data_dir=folder)
     train, valid, test = (kept[split].astype(np.int64) for split in ("train", "valid", "test"))
     return Corpus("ptb", train, valid, test, cache.unpack(kept["words"]), sha256)
 

@@ -88,7 +88,7 @@ GPU_CHECK = {
     "tests": Entry(is_mapping, "numbers of tests, and the names of those that failed"),
     "training": Entry(is_mapping, "updates with and without a CUDA graph"),
 }
-KINDS = {"ensemble": ENSEMBLE, "gpu_check": GPU_CHECK}  # what is published beside runs
+KINDS = {"ensemble": ENSEMBLE, "gpu_check": GPU_CHECK}  # published in addition to runs
 
 
 def validation_error(

@@ -71,7 +71,7 @@ def make_recorder(device: torch.device) -> Recorder:
 
 
 def signature(tree: Any) -> list[Any]:
-    """What a capture depends on beside the tensors' values.
+    """What a capture depends on, apart from the values of tensors.
 
     For a tensor, its shape and type, and whether it is known as a mask of ones or as Moon's; anything else, such as an
     integer, is part of the graph.

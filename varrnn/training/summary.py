@@ -45,7 +45,7 @@ STATED_IF_THERE = {
     ),
     "duration": record_schema.NUMBERS,
 }
-AUTHORS_WAY = {
+AUTHORS_METRICS = {
     "valid_ppl_authors": "as in Table 1: the authors' code divides by a count that is too large; valid_ppl is exact",
     "wps_authors": "validation included, as in the authors' log; wps_train is training alone",
 }
@@ -112,14 +112,15 @@ def nan_to_null(value: Any) -> Any:
 def describe(summary: dict[str, Any], config: RunConfig) -> str:
     """The final metrics as text; those with the authors' normaliser for PTB only, where the paper has them too."""
     first = getattr(config.task, "headline", "") == "authors"
-    hidden = () if getattr(config.task, "corpus", "") == "ptb" or first else tuple(AUTHORS_WAY)
+    hidden = () if getattr(config.task, "corpus", "") == "ptb" or first else tuple(AUTHORS_METRICS)
     names = [name for name in summary["metrics"] if not name.endswith(("_last", "_best")) and name not in hidden]
     if first and "valid_ppl_authors" in names:
         names = list(dict.fromkeys(["valid_ppl_authors", *names]))
     found = {name: summary["metrics"][name] for name in names}
     shown = {name: value for name, value in found.items() if value is not None and math.isfinite(value)}
     return "\n".join(
-        f"  {name:20} {format_number(value):8}  {AUTHORS_WAY.get(name, '')}".rstrip() for name, value in shown.items()
+        f"  {name:20} {format_number(value):8}  {AUTHORS_METRICS.get(name, '')}".rstrip()
+        for name, value in shown.items()
     )
 
 

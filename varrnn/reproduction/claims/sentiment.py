@@ -77,7 +77,7 @@ CLAIMS = (
               rule_text="Spearman(decay, final) <= -.8 and a spread >= .005; L2 on all layers"),
     Sentiment("C36b", "the same under the regulariser of the authors' code, which reached one gate", "-",
               FIGURE6_ONE_GATE, trend(final_mean, -1, 0.8, 0.005),
-              is_extra=True, rule_text="as C36, reported beside it"),
+              is_extra=True, rule_text="as C36, reported in addition"),
     Sentiment("C37", "longer sequences are much better", "figure 7", FIGURE7, longer_is_better,
               rule_text="final: 400 <= 200 + .002, 200 < 50 < 20"),
     Sentiment("C38", "T=50: lower embedding dropout is worse", "figure 8", FIGURE8, trend(final_mean, -1, 0.6),

@@ -125,9 +125,9 @@ def our_speed(records: Records) -> Verdict:
     agrees = all(ratio >= 0.95 for ratio in ratios.values())
     text = "untied / tied: " + ", ".join(f"{size} {ratio:.3f}" for size, ratio in ratios.items())
     others = {size: untied_to_tied(benchmark.get(size) or {}) for size in ("small", "sentiment")}
-    beside = ", ".join(f"{size} {ratio:.3f}" for size, ratio in others.items() if ratio is not None)
+    not_judged = ", ".join(f"{size} {ratio:.3f}" for size, ratio in others.items() if ratio is not None)
     return Verdict(
-        INDICATIVE, agrees, f"{text} (paper 0.57 and 0.67)" + (f"; not judged: {beside}" if beside else ""), 1
+        INDICATIVE, agrees, f"{text} (paper 0.57 and 0.67)" + (f"; not judged: {not_judged}" if not_judged else ""), 1
     )
 
 
