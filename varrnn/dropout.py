@@ -1,4 +1,4 @@
-"""Section 4 of the paper: which units are dropped, and over what a mask is shared.
+"""Section 4 of the paper: which units are dropped, and over which axes a mask is shared.
 
 Masks are shared by broadcasting. Every mask has axes (time, gate, batch, unit), and an axis over which the mask is
 shared has size 1: "the same mask at every step" is a time axis of 1, "tied" is a gate axis of 1. Without dropout the
@@ -30,7 +30,7 @@ CELL_SCALINGS = ("read", "step", "inverted")
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutRates:
-    """The dropout probabilities of each kind of unit, and over what their masks are shared. Keyword-only.
+    """The dropout probabilities of each kind of unit, and the axes over which masks are shared. Keyword-only.
 
     Recurrent layers apply p_W, p_U and p_c, ``WordEmbedding`` p_E, ``SequenceDropout`` p_y. Layers also accept a
     mapping with these keys, for example from YAML or JSON. ``torch.load(weights_only=True)`` loads this class once
@@ -115,7 +115,7 @@ class DropoutRates:
 
     @property
     def is_active(self) -> bool:
-        """Whether anything is dropped at all."""
+        """Whether any dropout rate is positive."""
         return any((self.p_E, self.p_W, self.p_U, self.p_c, self.p_y))
 
     def for_layers(self) -> "DropoutRates":
@@ -224,12 +224,12 @@ def identity_mask(**factory_kwargs) -> Tensor:
 
 @functools.cache
 def shared_identity_masks(device: torch.device, dtype: torch.dtype) -> Masks:
-    """Masks of ones that are never handed out: making three tensors at every call costs as much as a small step."""
+    """Masks of ones for internal use: creating three tensors at every call would cost as much as a small step."""
     return Masks(*(identity_mask(device=device, dtype=dtype) for _ in range(3)))
 
 
 def is_identity(z: Tensor) -> bool:
-    """Whether z is an unmodified mask from ``ones``. It reads no values; a wrong False only costs a multiplication."""
+    """Whether z is an unmodified ``identity_mask``. It reads no values; a wrong False only costs a multiplication."""
     return getattr(z, "varrnn_ones", False) and z._version == 0
 
 

@@ -482,7 +482,7 @@ def weight_names(layer: int, direction: int, bias: bool) -> tuple[str, ...]:
 
 
 def check_arguments(layer: str, sizes: dict[str, int], flags: dict[str, bool]) -> None:
-    """Sizes are ints from 1 and flags are bools, as torch's layers demand."""
+    """Check that sizes are positive ints and flags are bools, as torch's layers do."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"{layer}: {name}={size!r} must be an int, not a {type(size).__name__}")

@@ -15,7 +15,7 @@ from varrnn.torch_modes import disable_dynamo
 class Sequences:
     """The input as (T, B, I), with the inverse conversion.
 
-    Packed sequences stay as they are: ``steps`` are then their rows (N, I), the longest sequence first. States and
+    Packed sequences stay as they are: ``data`` are then their rows (N, I), the longest sequence first. States and
     masks, which have the caller's order, are brought into this one.
     """
 
@@ -95,7 +95,7 @@ class Sequences:
         return state if self.order is None else tuple(h.index_select(1, self.order) for h in state)
 
     def unbatch_state(self, h: Tensor) -> Tensor:
-        """The inverse of ``initial``, in the caller's order; a state is (layers, H) with unbatched input."""
+        """The inverse of ``initial_state``, in the caller's order; a state is (layers, H) with unbatched input."""
         if self.packed is not None:
             back = self.packed.unsorted_indices
             return h if back is None else h.index_select(1, back)

@@ -7,13 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-DROP_RATES = (
-    "p_E",
-    "p_W",
-    "p_U",
-    "p_c",
-    "p_y",
-)  # dropout probabilities of words, inputs, recurrent states, memory cells, outputs
+# dropout probabilities of words, inputs, recurrent states, memory cells and outputs
+DROP_RATES = ("p_E", "p_W", "p_U", "p_c", "p_y")
 
 CELLS = ("lstm", "gru", "rnn")  # those of LAYERS in varrnn.layers, which needs torch; a test compares them
 CELLS_WITH_MEMORY = ("lstm",)  # those that model.p_c can be used with
