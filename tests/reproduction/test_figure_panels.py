@@ -17,6 +17,7 @@ from varrnn.reproduction.figures import (
     sweep_curves,
     variants,
 )
+from varrnn.reproduction.perplexity_figures import validation_panel
 from varrnn.reproduction.runs import language_model, sentiment
 
 RUNS = {model: language_model("medium", model) for model in ("naive", "variational_tied")}
@@ -52,6 +53,27 @@ def test_an_empty_panel_names_the_command(tmp_path) -> None:
         assert "not run" in text
         assert "python run.py -m experiment=ptb_medium model=variational_tied,naive seed=1,2,3" in text
         assert not panels[0].lines
+
+
+def zooms(contents, folder) -> list:
+    """The insets of the panel of validation perplexities, with a published value for each model."""
+    records = load(synthetic.save(contents, folder / "records"))
+    groups = {model: records.group(run) for model, run in RUNS.items()}
+    with figure(folder, "x") as (panels, _):
+        validation_panel(panels[0], groups, RUNS, "valid_ppl", "a title", {"naive": 500.0, "variational_tied": 90.0})
+        return [(inset.get_xlim(), inset.get_ylim()) for inset in panels[0].child_axes]
+
+
+def test_last_epochs_are_zoomed_where_a_curve_has_its_minimum(tmp_path) -> None:
+    """A model that was stopped early has no part in the range of the inset, nor has its published value."""
+    early, late = (
+        next(c for c in synthetic.table1_records("medium") if c["choices"]["model"] == model) for model in RUNS
+    )
+    early["history"] = {"epoch": [1, 2, 3, 4, 5], "valid_ppl": [200.0, 100.0, 110.0, 150.0, 200.0]}
+    late["history"] = {"epoch": list(range(1, 21)), "valid_ppl": [200.0 - 5 * epoch for epoch in range(1, 21)]}
+    assert zooms([early], tmp_path / "early") == []
+    [((start, end), (low, high))] = zooms([early, late], tmp_path / "both")
+    assert (start, end) == (12, 20) and 85 < low < 90 and 140 < high < 145
 
 
 def test_unstable_runs_are_counted_in_the_legend(tmp_path) -> None:

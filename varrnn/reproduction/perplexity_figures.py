@@ -23,7 +23,7 @@ def validation_panel(
     paper: Mapping[str, float | None] | None = None,
     baseline: tuple[float | None, str] = (None, ""),
 ) -> None:
-    """Plot every variant that has a record, with its last epochs again in an inset.
+    """Plot every variant that has a record, with the last epochs again in an inset if a curve has its minimum there.
 
     `paper` has a published value per variant, shown as a dotted line of the variant's colour. `baseline` is a further
     value with its name.
@@ -37,26 +37,29 @@ def validation_panel(
     published = {model: value for model, value in (paper or {}).items() if model in curves and value is not None}
     lowest = min([*(curve.mean.min() for curve in curves.values()), *published.values()])
     longest = max(curve.epochs[-1] for curve in curves.values())
-    zoom = axes.inset_axes((0.42, 0.42, 0.56, 0.56))
-    for panel in (axes, zoom):
+    start = (1 - ZOOM) * longest
+    zoomed = any(curve.epochs[curve.mean.argmin()] >= start for curve in curves.values())
+    zoom = axes.inset_axes((0.42, 0.42, 0.56, 0.56)) if zoomed else None
+    for panel in (axes, zoom) if zoom else (axes,):
         for model, curve in curves.items():
             style, label = VARIANTS[model], f"{VARIANTS[model].label} (n={curve.n})"
             made_by = command(runs[model], groups[model].seeds())
             panel.plot(curve.epochs, curve.mean, color=style.colour, linestyle=style.line, label=label, gid=made_by)
             error_band(panel, curve, style.colour)
-    for model, value in published.items():
-        for panel in (axes, zoom):
+        for model, value in published.items():
             panel.axhline(value, color=VARIANTS[model].colour, linestyle=":", lw=0.9, zorder=1)
     if published:
         axes.plot([], [], ":", color="0.4", lw=0.9, label="dotted: the paper's value of the same colour")
     reference(axes, *baseline)
     axes.set_ylim(0.93 * lowest, 3.2 * lowest)
-    start = (1 - ZOOM) * longest
-    late = [value for curve in curves.values() for value in curve.mean[curve.epochs >= start]]
-    zoom.set_xlim(start, longest)
-    zoom.set_ylim(0.985 * lowest, 1.01 * max([*late, *published.values()]))
-    zoom.tick_params(labelsize=6)
-    axes.indicate_inset_zoom(zoom, edgecolor="0.6", lw=0.6)
+    if zoom:
+        late = {model: curve for model, curve in curves.items() if curve.epochs[-1] >= start}
+        shown = [value for curve in late.values() for value in curve.mean[curve.epochs >= start]]
+        shown += [value for model, value in published.items() if model in late]
+        zoom.set_xlim(start, longest)
+        zoom.set_ylim(0.985 * lowest, 1.01 * max(shown))
+        zoom.tick_params(labelsize=6)
+        axes.indicate_inset_zoom(zoom, edgecolor="0.6", lw=0.6)
     normaliser = ", authors' normaliser" if column.endswith("_authors") else ""
     decorate(axes, title, ylabel=f"validation perplexity{normaliser}")
 
