@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import VARIANTS
 from helpers.layers import B, H, I, T, assert_equal, problem, results
+from helpers.variants import VARIANTS
 
 from varrnn import VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.dropout import Masks
@@ -92,6 +92,7 @@ def test_any_mask_of_any_sharing(cell, shape):
     assert_equal(results(fast, x, state, tuple(layers)), results(slow, x, state, tuple(layers)), 1e-10)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_gradcheck(cell, variant):
     layer = CELLS[cell](2, 3, dropout=VARIANTS[variant], dtype=torch.float64)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from conftest import VARIANTS
+from helpers.variants import VARIANTS
 from torch import nn
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout

@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 import torch
+from helpers import processes
 from helpers import runs as small_runs
 
 from varrnn.config import compose
@@ -73,12 +72,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
     folder = tmp_path / "killed"
     kills = 0
     for delay in (0.3, 0.9, 1.7, 0.1, 60):
-        running = subprocess.Popen(
-            [sys.executable, str(small_runs.ROOT / "run.py"), *overrides, f"run_dir={folder}"],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            cwd=small_runs.ROOT,
-            stdout=subprocess.DEVNULL,
-        )
+        running = processes.Process(str(small_runs.ROOT / "run.py"), *overrides, f"run_dir={folder}")
         deadline = time.monotonic() + 100
         before = (folder / "checkpoint.pt").stat().st_mtime_ns if (folder / "checkpoint.pt").exists() else 0
         while running.poll() is None and time.monotonic() < deadline:
