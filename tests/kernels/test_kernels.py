@@ -96,10 +96,10 @@ def test_any_mask_of_any_sharing(cell, shape):
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_gradcheck(cell, variant):
     layer = CELLS[cell](2, 3, dropout=VARIANTS[variant], dtype=torch.float64)
-    masks = layer.sample_masks(2, 4)
+    masks = layer.sample_masks(2, 3)
     names = [name for name, _ in layer.named_parameters()]
     state = [torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(layer.cell.num_states)]
-    x = torch.randn(4, 2, 2, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
 
     def call(x, *rest):
         hx = rest[: layer.cell.num_states]

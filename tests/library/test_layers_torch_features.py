@@ -195,6 +195,7 @@ def test_second_derivatives_in_stacks_of_both_directions(make):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"backend": "reference"}, {"nonlinearity": "relu"}], ids=str)
 def test_compiling_does_not_depend_on_the_number_of_steps(options):
     """The loop over time is not copied into the graph once per step: as many operations for 40 steps as for 5."""
@@ -226,6 +227,7 @@ def test_weights_changed_between_forward_and_backward_are_noticed(make):
         out.sum().backward()
 
 
+@pytest.mark.costly(1)
 @every_layer
 def test_inside_a_compiled_model(make):
     torch.compiler.reset()

@@ -97,6 +97,7 @@ def test_gradients_of_each_sequence_with_masks_of_its_own(cell: str) -> None:
     assert torch.func.vmap(embedding, 1, randomness="different")(words).shape == (5, 3, 4)
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 def test_export(cell: str, strict: bool) -> None:

@@ -128,6 +128,7 @@ def stop_at(monkeypatch, epoch, update):
     monkeypatch.setattr(Trainer, "training_step", step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["true", "false"])
 def test_a_stopped_run_resumes_to_the_bit_with_and_without_the_graph(tiny, second, tmp_path, monkeypatch, capsys):
     pretend_gpu(monkeypatch)
@@ -184,6 +185,7 @@ def test_what_a_replay_computes_decides_whether_it_is_used(factor, note, monkeyp
     assert trainer.progress.graph_record() == {"cuda_graph": trainer.progress.cuda_graph}
 
 
+@pytest.mark.slow
 def test_a_graph_that_rounds_is_part_of_the_environment(tiny, tmp_path, monkeypatch, capsys):
     """Resuming such a run without the graph, or with it, says what changes: something, or nothing."""
     pretend_gpu(monkeypatch)

@@ -56,6 +56,7 @@ def test_tensorboard_has_the_points_of_the_run(tmp_path):
     assert "logger" not in summary["config"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_the_curves_without_doubled_points(tmp_path):
     """The first start is lost after its last checkpoint: the points behind that are replaced."""
     pytest.importorskip("tensorboard")
@@ -76,6 +77,7 @@ def test_a_resumed_run_continues_the_curves_without_doubled_points(tmp_path):
     assert found["epoch/valid_ppl"] == wanted["epoch/valid_ppl"]
 
 
+@pytest.mark.slow
 def test_wandb_works_offline_and_keeps_its_id(tmp_path):
     pytest.importorskip("wandb")
     options = ("logger=wandb", "logger.mode=offline")
