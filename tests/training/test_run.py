@@ -53,6 +53,7 @@ def test_what_a_run_leaves_behind(tiny):
     assert saved["metrics"] == pytest.approx(summary["metrics"])
 
 
+@pytest.mark.slow
 def test_training_learns_and_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
     overrides = [*tiny, "model=none", "optim.epochs=8", "size.units=32", "size.init=0.3"]
     first = training_run.run(compose.compose(overrides))
@@ -91,6 +92,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
     assert parameters(folder) == parameters(tmp_path / "whole")
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
@@ -195,6 +197,7 @@ def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkey
     assert run_summary.read(tmp_path / "stopped")["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_going_on_elsewhere_is_said(tiny, tmp_path, capsys):
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0", "optim.epochs=1"])
     training_run.run(made)
@@ -217,6 +220,7 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
         pass  # the lock is free again
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("part", "said"),
     [("weights", "loss nan"), ("gradient", r"loss \d\.\d+, gradient norm (inf|nan)")],
@@ -276,6 +280,7 @@ def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
     assert (ppl == pytest.approx(41, rel=1e-6)) is early
 
 
+@pytest.mark.slow
 def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     lines = (tmp_path / "valid.txt").read_text().splitlines()
     backwards = [" ".join(reversed(line.split())) for line in lines]  # what is learnt must hurt, whatever the rounding

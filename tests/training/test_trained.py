@@ -72,6 +72,7 @@ def test_generated_texts_repeat_and_follow_the_text(language_run):
     assert run.generate("w1", words=30, mc=True)[0].ids[0] == run.vocabulary.ids["w1"]
 
 
+@pytest.mark.slow
 def test_ratings_agree_with_the_task(sentiment_run):
     """A review of the test set, as words, gets the rating that the task computes from its ids."""
     from varrnn.tasks import base
