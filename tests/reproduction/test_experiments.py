@@ -40,6 +40,7 @@ def test_every_artefact_of_the_paper_has_a_file() -> None:
     assert {"table1", "ensemble", *(f"figure{number}" for number in range(1, 16))} <= set(NAMES)
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_artefact(name: str, tmp_path) -> None:
     """Its name is its file's, its claims exist, its runs compose, and with no records at all it still draws."""
@@ -52,6 +53,7 @@ def test_artefact(name: str, tmp_path) -> None:
     assert written and all(path.stat().st_size > 0 for path in written)
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize("name", DRAWN_IN_FULL)
 def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:
     written = experiment(name).ARTEFACT.render(full, tmp_path)

@@ -77,6 +77,7 @@ def test_log_likelihood_of_one_sample_is_the_normal_density():
     assert both == pytest.approx(float(((densities[0] + densities[1]) / 2).log().mean())), "densities are averaged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
 def test_mc_mean_settles_as_samples_grow(tmp_path: Path, protocol: str):
     _, model = make(tmp_path, f"protocol={protocol}", "model.p_U=0.5", "model.p_W=0.5")
@@ -143,6 +144,7 @@ def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
     assert other.words_done() == 0, "another device draws other masks"
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("overrides", [(), ("task.scaling=inverted",), ("protocol=authors_code",)])
 def test_the_library_samples_the_same_model(tmp_path: Path, overrides: tuple[str, ...]):
     """`mc_predict` and a plain call in train() mask as the task does, whatever the scaling of masks is."""
@@ -168,6 +170,7 @@ def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     return training_run.run(made), compose_config.run_dir(made)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize(
     "model", ["variational_untied", "variational_tied", "naive", "naive_recurrent", "none", "moon"]
