@@ -29,6 +29,7 @@ def benchmark():
     return module
 
 
+@pytest.mark.slow
 def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     sentiment = candidates.Shape(8, 1, 6, 3, 30, 1, 0.25, 0.1, 0.0)
     monkeypatch.setattr(candidates, "SHAPES", {"medium": TINY, "sentiment": sentiment})

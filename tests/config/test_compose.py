@@ -82,6 +82,7 @@ def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
     assert names <= possible, "a tuned file that no choice of groups would ever load"
 
 
+@pytest.mark.slow
 def test_weight_decay_of_each_cell():
     """Chosen on held-out reviews, cell by cell; the command line still wins."""
     words = ["experiment=cornell", "model=variational_untied"]
@@ -93,6 +94,7 @@ def test_weight_decay_of_each_cell():
     assert compose.compose([*words, "cell=gru", "optim.weight_decay=0.5"]).optim.weight_decay == 0.5
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("group", ["model", "size", "task", "protocol"])
 def test_names_inside_the_files_are_the_files_names(group):
     for file in sorted((compose.CONFIGS / group).glob("*.yaml")):
@@ -158,6 +160,7 @@ def test_a_saved_config_comes_back(tmp_path):
         compose.load_config(tmp_path, ["model.p_U=0.3"])
 
 
+@pytest.mark.costly(12)
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
@@ -271,6 +274,7 @@ def test_sentiment_masks_are_of_zeros_and_ones(task, protocol):
     assert made.task.scaling == "retain"
 
 
+@pytest.mark.slow
 def test_scaling_of_masks_belongs_to_runs_that_have_masks():
     """So that a run without dropout stays the run that it was when the default changed."""
 

@@ -254,6 +254,7 @@ def older_build() -> Any:
     return c_library.load(c_library.build_with(["cc"], c_library.cache(), flags), c_library.torch_openmp())
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_build_for_older_processors(cell: str, older_build: Any, monkeypatch: pytest.MonkeyPatch) -> None:

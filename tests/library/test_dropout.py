@@ -121,6 +121,7 @@ def test_rates_survive_a_checkpoint_that_loads_weights_only(rates):
     assert loaded == rates and type(loaded) is DropoutRates and loaded._implied == rates._implied
 
 
+@pytest.mark.slow
 def test_a_bare_float_is_explained_once_per_process():
     code = """
 import warnings

@@ -249,6 +249,7 @@ def test_inside_a_compiled_model(make):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("make", "variant"), EVERY)
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_meta_device(make, variant, backend):

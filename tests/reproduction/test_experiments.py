@@ -10,6 +10,7 @@ from helpers import records as synthetic
 
 from varrnn.config.identity import identity_of
 from varrnn.records.store import Records, load
+from varrnn.reporting import style
 from varrnn.reproduction.artefact import experiment, main, names, unique
 from varrnn.reproduction.claims import CLAIMS
 
@@ -36,11 +37,16 @@ def full(tmp_path_factory) -> Records:
     return load(synthetic.save(contents, tmp_path_factory.mktemp("full")))
 
 
+@pytest.fixture(autouse=True)
+def _few_pixels(monkeypatch) -> None:
+    monkeypatch.setitem(style.RC, "savefig.dpi", 50)
+
+
 def test_every_artefact_of_the_paper_has_a_file() -> None:
     assert {"table1", "ensemble", *(f"figure{number}" for number in range(1, 16))} <= set(NAMES)
 
 
-@pytest.mark.costly(6)
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_artefact(name: str, tmp_path) -> None:
     """Its name is its file's, its claims exist, its runs compose, and with no records at all it still draws."""

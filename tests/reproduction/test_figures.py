@@ -17,6 +17,7 @@ PANELS = {3: 3, 4: 3, 5: 1, 6: 2, 7: 1, 8: 1, 9: 2, 10: 2, 11: 1, 12: 2, 13: 1, 
 CURVES = {3: 3, 4: 4, 5: 6, 6: 4, 7: 4, 8: 6, 9: 4, 10: 3, 11: 2, 12: 8, 13: 3, 14: 3, 15: 4}  # of the first panel
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("number", PANELS)
 def test_curves_are_what_they_are_called(number, monkeypatch, tmp_path):
     seen = []

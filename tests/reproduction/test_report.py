@@ -124,6 +124,7 @@ def test_a_text_needs_a_trained_model(tmp_path, monkeypatch):
     assert REPORT["words"](Namespace(run=None, text=None)) is None
 
 
+@pytest.mark.slow
 def test_mistakes_get_one_line(tmp_path):
     done = python("scripts/report.py", "--run", str(tmp_path), "--out", str(tmp_path / "x.html"))
     assert done.returncode == 1 and done.stderr == f"error: {tmp_path}: not a run's folder (it has no config.yaml)\n"
@@ -131,6 +132,7 @@ def test_mistakes_get_one_line(tmp_path):
     assert done.returncode == 1 and done.stderr == "error: --samples 0: must be at least 1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(browser.missing()), reason=f"needs a browser: {browser.missing()}")
 def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
     with browser.chromium() as driver:

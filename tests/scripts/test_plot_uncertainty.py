@@ -45,6 +45,7 @@ def draw(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_language_model(draw, language_run, tmp_path):
     (tmp_path / "own.txt").write_text("the unheard-of dog <\n")
     extra = ("threads=1", "--words", "300", "--length", "40", "--text", tmp_path / "own.txt", "--out", tmp_path / "out")
@@ -57,6 +58,7 @@ def test_language_model(draw, language_run, tmp_path):
     assert page.count("<span") >= 3 * 5 and "&lt;unk&gt;" in page and "<unk>" not in page
 
 
+@pytest.mark.slow
 def test_regression(draw, tmp_path):
     """The script draws whatever the sentiment task has trained."""
     small = ("task=synthetic_reviews", *TINY, "task.steps=12", "task.mc_samples=1")

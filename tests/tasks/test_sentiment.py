@@ -237,6 +237,7 @@ def test_train_error_by_mc_where_the_test_error_is(tmp_path: Path):
         assert not names & (task.epoch_metrics(model, 1).keys() | task.final_metrics(model).keys()), override
 
 
+@pytest.mark.slow
 def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
     summary, _ = run(tmp_path, "task.hold_out=0.1")
     assert {"valid_rmse", "valid_rmse_mc", "valid_ll"} <= summary["history"].keys()

@@ -158,6 +158,7 @@ def test_without_a_terminal_a_line_says_how_long_it_takes(monkeypatch, capsys):
     assert line.startswith("  60% done, about 0 minutes left")
 
 
+@pytest.mark.slow
 def test_bad_values_get_one_line(tmp_path):
     done = python("run.py", "logger=tensorbord", folder=tmp_path)
     assert done.returncode == 1 and "logger=tensorbord: allowed are csv, tensorboard, wandb" in done.stderr

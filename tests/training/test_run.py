@@ -126,12 +126,14 @@ def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, mo
     assert fewer["metrics"]["mc_samples"] == 9, "more samples than asked for are not thrown away"
 
 
+@pytest.mark.slow
 def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny, tmp_path):
     training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0"]))
     with pytest.raises(UserError, match=r"optim\.lr: 1\.0 there, 0\.5 asked for"):
         training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
     """Bit by bit what a run of that length would have been; fewer epochs change nothing."""
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
@@ -149,6 +151,7 @@ def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
     assert shorter["metrics"]["mc_samples"] == 5
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
     where = f"run_dir={tmp_path / 'here'}"
@@ -168,6 +171,7 @@ def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
         training_run.run(first)
 
 
+@pytest.mark.slow
 def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
     training_run.run(compose.compose(tiny))
     test = tmp_path / "test.txt"
