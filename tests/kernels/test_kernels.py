@@ -49,6 +49,7 @@ def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
     assert_equal(results(fast, x, state, masks), results(slow, x, state, masks), TOLERANCE[dtype])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_fast_equals_reference_in_both_directions_without_bias(cell, variant):
     fast, slow = twins(cell, variant, bidirectional=True, bias=False)

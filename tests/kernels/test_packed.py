@@ -62,6 +62,7 @@ def assert_same(cell: str, rates: DropoutRates, backend: str, dtype: torch.dtype
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * (1 + other.abs().max().item()))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rows", [1024, 4], ids=["one_chunk", "many_chunks"])
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_torch_operations_equal_the_reference(cell, variant, rows, monkeypatch):
@@ -69,6 +70,7 @@ def test_torch_operations_equal_the_reference(cell, variant, rows, monkeypatch):
     assert_same(cell, VARIANTS[variant], "torch", torch.float64, LENGTHS)
 
 
+@pytest.mark.costly
 @needs_c
 @pytest.mark.parametrize("rows", [512, 4], ids=["one_chunk", "many_chunks"])
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
@@ -120,6 +122,7 @@ def allocated(call) -> int:
 LONG_AND_SHORT = [100] + [1] * 127  # lengths
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("backend", [pytest.param("c", marks=needs_c), "torch", "auto"])
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])

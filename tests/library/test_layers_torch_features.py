@@ -227,7 +227,7 @@ def test_weights_changed_between_forward_and_backward_are_noticed(make):
         out.sum().backward()
 
 
-@pytest.mark.costly(1)
+@pytest.mark.slow
 @every_layer
 def test_inside_a_compiled_model(make):
     torch.compiler.reset()

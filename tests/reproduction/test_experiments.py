@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from helpers import ROOT
 from helpers import records as synthetic
 
+from varrnn.benchmark import launches
 from varrnn.config.identity import identity_of
 from varrnn.records.store import Records, load
 from varrnn.reporting import style
@@ -38,8 +40,11 @@ def full(tmp_path_factory) -> Records:
 
 
 @pytest.fixture(autouse=True)
-def _few_pixels(monkeypatch) -> None:
+def _small_drawings(monkeypatch) -> None:
+    """Few pixels; launches are counted in windows of a few steps (tests/kernels counts those of the paper)."""
     monkeypatch.setitem(style.RC, "savefig.dpi", 50)
+    for name, shape in launches.WINDOWS.items():
+        monkeypatch.setitem(launches.WINDOWS, name, replace(shape, steps=4))
 
 
 def test_every_artefact_of_the_paper_has_a_file() -> None:

@@ -100,6 +100,7 @@ def test_learning_curves_stand_beside_the_published_values(content, records):
     assert content["curves"].index(medium) < content["curves"].index(large)  # what has data comes first
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_committed_curves_start_the_recorded_runs():
     """Composing a command gives the identity of a record, whatever its rates."""
     records = store.load()

@@ -170,7 +170,7 @@ def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     return training_run.run(made), compose_config.run_dir(made)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize(
     "model", ["variational_untied", "variational_tied", "naive", "naive_recurrent", "none", "moon"]
@@ -278,6 +278,7 @@ def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_lo
     return trainer
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["variational_untied", "naive"])
 def test_resume_is_bit_identical(tmp_path: Path, model: str):
     made = compose(tmp_path, f"model={model}", "optim.epochs=3")

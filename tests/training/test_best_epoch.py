@@ -65,6 +65,7 @@ def test_a_kill_before_either_file_is_written_keeps_the_old_pair(run, monkeypatc
     assert ended["metrics"]["best_epoch"] == 1 and best_metrics(ended) == before
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_two_files_loses_nothing(run, monkeypatch, tmp_path):
     shutil.copytree(run, tmp_path / "whole")
     whole = training_run.run(asked(run, 4), tmp_path / "whole")

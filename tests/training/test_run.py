@@ -115,6 +115,7 @@ def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     assert parameters(tmp_path / "stopped") == parameters(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, monkeypatch, capsys):
     training_run.run(compose.compose(tiny))
     monkeypatch.setattr(Trainer, "training_step", None)  # training again would fail
@@ -258,6 +259,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
     assert "update 5" in (tmp_path / "bad" / "error.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
     original, fresh = Trainer.training_step, []
 
@@ -271,6 +273,7 @@ def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
     assert fresh == [(1, 0), (2, 0)]
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("early", [True, False])
 def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", f"train.early_stopping={early}", "mc.samples=0"])
