@@ -79,6 +79,7 @@ def test_regression(draw, tmp_path):
         assert status == 1 and said.startswith(f"error: {message}") and said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
     """JSON knows no NaN."""
     monkeypatch.setattr("varrnn.analysis.word_uncertainty.auroc", lambda *_: math.nan)
@@ -87,6 +88,7 @@ def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
     assert set(numbers["auroc"]["scrambled"].values()) == {None}
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(draw, language_run, tmp_path):
     summary = json.loads((language_run / "summary.json").read_text())
     for change, message in (
