@@ -21,7 +21,7 @@ ARGS ?=
 LAUNCHER ?= local
 FIGURES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,figure$(n))
 
-.PHONY: help setup own-venv demo test test-fast lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
+.PHONY: help setup own-venv demo test pytest test-fast lint types data data-ptb data-cornell ptb-small ptb-medium ptb-large sentiment table1-runs \
         paper report table1 ensemble claims bench gpu-check test-fake-cuda notebooks test-slurm clean $(FIGURES)
 
 help: ## this list
@@ -50,11 +50,15 @@ $(STAMP): pyproject.toml constraints.txt | own-venv
 demo: setup ## train three models on the built-in corpus, show table, figure and sentences (about 6 minutes of CPU)
 	$(PY) scripts/demo.py $(ARGS)
 
-test: setup lint types ## lint, types, every test and notebook that can run here
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --nbmake tests notebooks $(ARGS)
+test: setup lint ## lint, types, every test and notebook that can run here
+	@$(MAKE) --no-print-directory --jobs=2 types pytest
 
-test-fast: setup ## the fast tests, without subprocesses and long trainings (a minute on two cores)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto -m 'not slow' tests $(ARGS)
+# notebooks first: each is one long test, which must not be the last to begin
+pytest: setup
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal --nbmake notebooks tests $(ARGS)
+
+test-fast: setup ## no subprocesses, no long trainings, a representative part of every large grid (a minute on two cores)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal -m 'not slow' tests $(ARGS)
 
 lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .

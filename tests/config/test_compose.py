@@ -34,6 +34,7 @@ LARGE = {
 }
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize(("size", "model"), list(itertools.product(("medium", "large"), MODELS)))
 def test_the_rows_of_table_1(size, model):
     made = compose.compose([f"experiment=ptb_{size}", f"model={model}"])
@@ -66,6 +67,7 @@ def test_protocols_are_one_word_apart():
     assert compose.diff(code) == {}
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["naive", "moon", "moon_emb"])
 def test_no_protocol_samples_what_table_1_does_not(model) -> None:
     for protocol in ("paper", "authors_code"):
@@ -82,6 +84,7 @@ def test_every_choice_of_table_1_has_a_tuned_file_and_every_file_a_choice():
     assert names <= possible, "a tuned file that no choice of groups would ever load"
 
 
+@pytest.mark.slow
 def test_weight_decay_of_each_cell():
     """The weight decay was chosen on held-out reviews for each cell; the command line overrides it."""
     words = ["experiment=cornell", "model=variational_untied"]
@@ -93,6 +96,7 @@ def test_weight_decay_of_each_cell():
     assert compose.compose([*words, "cell=gru", "optim.weight_decay=0.5"]).optim.weight_decay == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["model", "size", "task", "protocol"])
 def test_names_inside_the_files_are_the_files_names(group):
     for file in sorted((compose.CONFIGS / group).glob("*.yaml")):
@@ -116,6 +120,7 @@ def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
     assert compose.run_dir(compose.compose(["task=ptb", "size=medium"])).parts[-2:] == ("default", "seed_1")
 
 
+@pytest.mark.slow
 def test_own_texts_have_short_folder_names(tmp_path):
     deep = "/".join(["some", "long folder", "x" * 80])
     words = ["task=text", *(f"task.{name}={deep}/{name}.txt" for name in ("train", "valid", "test"))]
@@ -158,6 +163,7 @@ def test_a_saved_config_comes_back(tmp_path):
         compose.load_config(tmp_path, ["model.p_U=0.3"])
 
 
+@pytest.mark.costly(12)
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
@@ -271,6 +277,7 @@ def test_sentiment_masks_are_of_zeros_and_ones(task, protocol):
     assert made.task.scaling == "retain"
 
 
+@pytest.mark.slow
 def test_scaling_of_masks_belongs_to_runs_that_have_masks():
     """A run without dropout keeps its identity when the default of the scaling changes."""
 
@@ -286,6 +293,7 @@ def test_scaling_of_masks_belongs_to_runs_that_have_masks():
     assert (folder(*given), folder(*given, inverted)) == ("model.p_W=0.5", f"model.p_W=0.5,{inverted}")
 
 
+@pytest.mark.slow
 def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
     for where, p_U in (("ptb_small", 0.1), ("ptb_medium", 0.1), ("ptb_large", 0.1), ("cornell", 0.25)):
         naive, recurrent = (

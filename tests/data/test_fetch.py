@@ -1,15 +1,13 @@
 """The order of sources, the files left on the disk, and malformed archives."""
 
 import io
-import subprocess
-import sys
 import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, processes
 
 from varrnn.data import archives, fetch
 from varrnn.data.archives import from_tar, from_wheel
@@ -223,7 +221,6 @@ def test_a_full_disk_leaves_no_file_behind(recipe, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_line(tmp_path):
     script = ROOT / "scripts" / "download_data.py"
-    command = [sys.executable, str(script), "all", "--to", str(tmp_path / "to"), "--from", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = processes.run(str(script), "all", "--to", str(tmp_path / "to"), "--from", str(tmp_path))
     assert result.returncode == 1 and "Traceback" not in result.stderr
     assert "ptb: --from" in result.stderr and "cornell: --from" in result.stderr

@@ -103,6 +103,7 @@ def test_synthetic_reviews_follow_the_seed():
     assert synthetic.load(seed=1).sha256 == synthetic.load(seed=1).sha256 != synthetic.load(seed=2).sha256
 
 
+@pytest.mark.slow
 def test_ridge_is_the_closed_form_solution():
     data = segments(synthetic.load(count=300), 30, hold_out=0.1)
     bag = baselines.BagOfWords(data.train_x)

@@ -1,16 +1,14 @@
 """Runs and tasks that take a second at most: a few units on a few hundred made-up words."""
 
-import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from helpers import ROOT
+from helpers import ROOT, processes
 from varrnn.config import compose
 from varrnn.data.corpus import Corpus
 from varrnn.tasks.language_model import LanguageModelTask
@@ -85,6 +83,4 @@ def default_signals() -> None:
 
 def python(script: str, *words: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
     """`python SCRIPT WORDS` in a folder, the script being one of the project's."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / script), *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return processes.run(str(ROOT / script), *words, folder=folder)

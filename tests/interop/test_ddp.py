@@ -2,11 +2,10 @@
 
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 import torch
+from helpers import processes
 
 WORKER = """
 import os, sys, torch
@@ -34,6 +33,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 def test_two_processes(tmp_path):
     with socket.socket() as probe:
@@ -41,16 +41,11 @@ def test_two_processes(tmp_path):
         port = probe.getsockname()[1]
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(tmp_path)],
-            env={**os.environ, **environment, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        processes.Process("-c", WORKER, str(tmp_path), environment={**os.environ, **environment, "RANK": str(rank)})
         for rank in range(2)
     ]
     for worker in workers:
-        _, errors = worker.communicate(timeout=300)
+        _, errors = worker.communicate()
         assert worker.returncode == 0, errors
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     for name, weight in first["weights"].items():

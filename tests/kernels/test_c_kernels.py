@@ -248,14 +248,13 @@ def test_extreme_values(cell: str, value: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def older_build(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The tiles of AVX2, which this machine may not choose by itself."""
+def older_build() -> Any:
+    """The tiles of AVX2, which this machine may not choose by itself; kept in the usual cache."""
     flags = ("-mno-avx512f", *c_library.FLAGS, "-mno-avx512f")
-    return c_library.load(
-        c_library.build_with(["cc"], tmp_path_factory.mktemp("older"), flags), c_library.torch_openmp()
-    )
+    return c_library.load(c_library.build_with(["cc"], c_library.cache(), flags), c_library.torch_openmp())
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_build_for_older_processors(cell: str, older_build: Any, monkeypatch: pytest.MonkeyPatch) -> None:

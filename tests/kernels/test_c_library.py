@@ -1,13 +1,12 @@
 """The C code is compiled once, kept where nobody else writes, and missed by nobody where it cannot be had."""
 
 import os
-import shutil
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
+from helpers import processes
 
 from varrnn.kernels import c_library
 
@@ -47,7 +46,7 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
         "print(c_library.load_status()[1])"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | environment
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    done = processes.run("-c", program, environment=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("torch operations: ") and reason in done.stdout
     assert not done.stderr
@@ -78,10 +77,13 @@ def test_sources_that_were_not_packed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The library in a cache of this test, copied: compiling it takes seconds."""
-    usual = c_library.build()
+    """The library in a cache of this test, from a compiler that copies it: compiling takes seconds."""
+    usual, compiler = c_library.build(), tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; cp {shlex.quote(str(usual))} "$2"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return Path(shutil.copy2(usual, c_library.cache() / usual.name))
+    return c_library.build()
 
 
 @needs_c
@@ -139,5 +141,5 @@ def test_a_home_folder_that_cannot_be_written(home: str, tmp_path: Path, monkeyp
 def test_the_folder_of_a_process_is_removed(tmp_path: Path) -> None:
     program = "from varrnn.kernels import c_library; print(c_library.cache())"
     environment = os.environ | {"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    done = processes.run("-c", program, environment=environment)
     assert done.stdout.startswith(str(tmp_path)) and not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 import torch
-from conftest import VARIANTS
+from helpers.variants import VARIANTS
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from varrnn import VariationalGRU, VariationalLSTM, kernels

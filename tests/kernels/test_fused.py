@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from conftest import VARIANTS
 from helpers.fused_cells import emulate, pretend_cuda
 from helpers.layers import B, H, I, T, assert_equal, problem, results
+from helpers.variants import VARIANTS
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM
 from varrnn.dropout import is_read_mask

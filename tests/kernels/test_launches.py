@@ -100,6 +100,7 @@ def test_launches_of_a_window(size, tied, untied, monkeypatch):
     assert window(shape, variants["naive"]) < 100
 
 
+@pytest.mark.slow
 def test_the_published_counts_are_those_of_the_kernels(monkeypatch):
     """results/tables/launches.md, counted by the library at the paper's sizes, and by the tools of this file."""
     for name, (tied, untied) in {"Penn Treebank": (600, 720), "sentiment": (1450, 1850)}.items():
@@ -135,6 +136,7 @@ TRAINED = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
 def test_a_training_step_has_no_tensor_elsewhere_and_never_waits(variant, cell, gpu, monkeypatch):

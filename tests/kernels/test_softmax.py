@@ -129,6 +129,7 @@ def test_no_second_derivative_of_log_probabilities() -> None:
             torch.autograd.grad(out, x, create_graph=True)
 
 
+@pytest.mark.slow
 def test_compiled_callers() -> None:
     """A break in the graph is fine, a wrong result is not."""
     x, weight, targets = torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 7, (5,))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import VARIANTS
+from helpers.variants import VARIANTS
 from torch import nn
 
 from varrnn import (

@@ -1,12 +1,11 @@
 """Which units are dropped, over which axes a mask is shared, and which mean is kept."""
 
 import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from helpers import processes
 
 import varrnn
 from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
@@ -122,6 +121,7 @@ def test_rates_survive_a_checkpoint_that_loads_weights_only(rates):
     assert loaded == rates and type(loaded) is DropoutRates and loaded._implied == rates._implied
 
 
+@pytest.mark.slow
 def test_a_bare_float_is_explained_once_per_process():
     code = """
 import warnings
@@ -134,7 +134,7 @@ with warnings.catch_warnings(record=True) as warned:
     VariationalGRU(3, 4, dropout=0.5)
 print(len(warned), warned[0].filename, warned[0].message)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = processes.run("-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 <string> VariationalLSTM: dropout=0.25 drops the input of every layer")
     assert "DropoutRates.variational(p_W=0.25, p_U=0.25)" in done.stdout

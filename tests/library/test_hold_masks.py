@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from conftest import VARIANTS
+from helpers.variants import VARIANTS
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import torch
-from conftest import VARIANTS
+from helpers.variants import VARIANTS
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 

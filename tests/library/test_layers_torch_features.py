@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from conftest import VARIANTS
+from helpers.variants import VARIANTS
 from torch import nn
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding, mc_dropout
@@ -193,6 +193,7 @@ def test_second_derivatives_in_stacks_of_both_directions(make):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"backend": "reference"}, {"nonlinearity": "relu"}], ids=str)
 def test_compiling_does_not_depend_on_the_number_of_steps(options):
     """The loop over time is not copied into the graph once per step: as many operations for 40 steps as for 5."""
@@ -224,6 +225,7 @@ def test_weights_changed_between_forward_and_backward_are_noticed(make):
         out.sum().backward()
 
 
+@pytest.mark.slow
 @every_layer
 def test_inside_a_compiled_model(make):
     torch.compiler.reset()
@@ -245,6 +247,7 @@ def test_inside_a_compiled_model(make):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("make", "variant"), EVERY)
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_meta_device(make, variant, backend):

@@ -1,10 +1,8 @@
 """Batched samples: which rows count as equal."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers import processes
 from torch import nn
 
 from varrnn import DropoutRates, VariationalLSTM, WordEmbedding, mc_predict, sample_batching
@@ -91,5 +89,5 @@ torch.backends.cuda.matmul.fp32_precision = "tf32"
 model = VariationalLSTM(3, 4, dropout=0.5)
 print(mc_predict(model, torch.randn(5, 2, 3), samples=4, chunk=2).mean.shape)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = processes.run("-c", code)
     assert done.returncode == 0 and "torch.Size([5, 2, 4])" in done.stdout, done.stderr

@@ -63,6 +63,7 @@ FOLLOWERS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore")  # a trace warns of every condition on shapes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("follower", FOLLOWERS)
@@ -97,6 +98,7 @@ def test_gradients_of_each_sequence_with_its_masks(cell: str) -> None:
     assert torch.func.vmap(embedding, 1, randomness="different")(words).shape == (5, 3, 4)
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 def test_export(cell: str, strict: bool) -> None:
@@ -153,6 +155,7 @@ def test_inputs_that_depend_on_each_other(cell: str) -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("cell", CELLS)
 def test_gradgradcheck(cell: str) -> None:
     layer = CELLS[cell](2, 2, dtype=torch.float64)

@@ -78,6 +78,7 @@ def test_model_precision():
         uncertainty.model_precision(0.2, 1.0, 100, 0.0)
 
 
+@pytest.mark.slow
 def test_fitted_precision_is_that_of_the_noise():
     """One sample: the likelihood is a normal's, whose best precision is one over the mean squared error."""
     mean = torch.randn(5000)

@@ -29,6 +29,7 @@ def write(folder: Path, name: str, run) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_committed_records_lie_where_the_defaults_put_them() -> None:
     records = load().runs
     assert records

@@ -3,11 +3,10 @@
 import json
 import socket
 import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, processes
 from helpers import records as synthetic
 
 from varrnn.errors import UserError
@@ -256,8 +255,8 @@ def test_known_hashes_are_those_of_the_true_files(name: str) -> None:
 @pytest.mark.slow
 def test_command_line_continues_after_a_rejected_run(tmp_path) -> None:
     script = ROOT / "scripts" / "publish.py"
-    words = [sys.executable, str(script), str(tmp_path / "a"), str(tmp_path / "b"), "--to", str(tmp_path / "records")]
-    answer = subprocess.run(words, capture_output=True, text=True)
+    words = [str(script), str(tmp_path / "a"), str(tmp_path / "b"), "--to", str(tmp_path / "records")]
+    answer = processes.run(*words)
     assert (
         answer.returncode == 1 and answer.stderr.count("rejected: ") == 2 and "0 published, 2 rejected" in answer.stdout
     )

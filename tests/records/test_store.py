@@ -28,6 +28,7 @@ from varrnn.sweeps import ranking
 BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
+@pytest.mark.slow
 def test_every_needed_run_can_be_composed() -> None:
     for run in {run for claim in CLAIMS for run in claim.runs.values()}:
         identity = identity_of(run)

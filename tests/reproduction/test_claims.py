@@ -178,6 +178,7 @@ def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
     assert small.startswith("small model agrees") and "-0.50" in small
 
 
+@pytest.mark.slow
 def test_size_small_never_decides(records_of) -> None:
     records = records_of(synthetic.table1_records("medium", at="small"))
     verdicts = {claim.id: verdict for claim, verdict in judge_all(records)}

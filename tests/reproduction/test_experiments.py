@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from helpers import ROOT
 from helpers import records as synthetic
 
+from varrnn.benchmark import launches
 from varrnn.config.identity import identity_of
 from varrnn.records.store import Records, load
+from varrnn.reporting import style
 from varrnn.reproduction.artefact import experiment, main, names, unique
 from varrnn.reproduction.claims import CLAIMS
 
@@ -36,10 +39,19 @@ def full(tmp_path_factory) -> Records:
     return load(synthetic.save(contents, tmp_path_factory.mktemp("full")))
 
 
+@pytest.fixture(autouse=True)
+def _small_drawings(monkeypatch) -> None:
+    """Few pixels; launches are counted in windows of a few steps (tests/kernels counts those of the paper)."""
+    monkeypatch.setitem(style.RC, "savefig.dpi", 50)
+    for name, shape in launches.WINDOWS.items():
+        monkeypatch.setitem(launches.WINDOWS, name, replace(shape, steps=4))
+
+
 def test_every_artefact_of_the_paper_has_a_file() -> None:
     assert {"table1", "ensemble", *(f"figure{number}" for number in range(1, 16))} <= set(NAMES)
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_artefact(name: str, tmp_path) -> None:
     """It has the name of its file, its claims exist, its runs compose, and it renders without records."""
@@ -52,6 +64,7 @@ def test_artefact(name: str, tmp_path) -> None:
     assert written and all(path.stat().st_size > 0 for path in written)
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize("name", DRAWN_IN_FULL)
 def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:
     written = experiment(name).ARTEFACT.render(full, tmp_path)

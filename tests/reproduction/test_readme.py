@@ -2,13 +2,12 @@
 
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from helpers import ROOT
+from helpers.runs import python
 
 from varrnn.reproduction.readme import replace_section
 
@@ -49,8 +48,8 @@ def test_a_variant_in_one_yaml(tmp_path):
     (tmp_path / "a.txt").write_text("the dog and the cat\n" * 8)
     texts = [f"task.{split}={tmp_path / 'a.txt'}" for split in ("train", "valid", "test")]
     small = ["task.steps=5", "task.batch_size=4", "size.units=4", "optim.epochs=1", "mc.samples=2", "device=cpu"]
-    command = [sys.executable, "run.py", "--config-dir", str(tmp_path / "mine"), f"model={name}", "task=text"]
-    done = subprocess.run([*command, *texts, *small, f"runs_root={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    chosen = ["--config-dir", str(tmp_path / "mine"), f"model={name}", "task=text"]
+    done = python("run.py", *chosen, *texts, *small, f"runs_root={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert "test_ppl_mc" in done.stdout
     assert len(list((tmp_path / "text" / "tiny" / name).glob("**/summary.json"))) == 1

@@ -100,6 +100,7 @@ def test_learning_curves_stand_beside_the_published_values(content, records):
     assert content["curves"].index(medium) < content["curves"].index(large)  # what has data comes first
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_committed_curves_start_the_recorded_runs():
     """Composing a command gives the identity of a record, for any dropout rates."""
     records = store.load()
@@ -124,6 +125,7 @@ def test_a_text_needs_a_trained_model(tmp_path, monkeypatch):
     assert REPORT["words"](Namespace(run=None, text=None)) is None
 
 
+@pytest.mark.slow
 def test_mistakes_get_one_line(tmp_path):
     done = python("scripts/report.py", "--run", str(tmp_path), "--out", str(tmp_path / "x.html"))
     assert done.returncode == 1 and done.stderr == f"error: {tmp_path}: not a run's folder (it has no config.yaml)\n"
@@ -131,6 +133,7 @@ def test_mistakes_get_one_line(tmp_path):
     assert done.returncode == 1 and done.stderr == "error: --samples 0: must be at least 1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(browser.missing()), reason=f"needs a browser: {browser.missing()}")
 def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
     with browser.chromium() as driver:

@@ -215,6 +215,7 @@ def test_readme_markers() -> None:
         replace_section("no markers", "x", "new")
 
 
+@pytest.mark.slow
 def test_committed_tables_claims_and_readme_are_what_the_records_give() -> None:
     find_outdated = runpy.run_path(str(ROOT / "scripts" / "make_results.py"))["find_outdated"]
     stale = [str(path.relative_to(ROOT)) for path in find_outdated(load())]

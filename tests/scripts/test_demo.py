@@ -1,8 +1,5 @@
 """`make demo` in small: three runs, a table, a figure."""
 
-import subprocess
-import sys
-
 import pandas as pd
 import pytest
 from helpers import runs as small_runs
@@ -11,8 +8,7 @@ from helpers import runs as small_runs
 @pytest.mark.slow
 def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
     overrides = [*small_runs.learnable_texts(tmp_path), "optim.epochs=1", f"runs_root={tmp_path / 'runs'}"]
-    command = [sys.executable, "scripts/demo.py", *overrides, "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
+    done = small_runs.python("scripts/demo.py", *overrides, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "out" / "table.csv", index_col=0)
     assert list(table.index) == ["none", "naive", "variational_untied"]
@@ -28,9 +24,7 @@ def test_the_demo_trains_three_models_and_shows_table_and_figure(tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_chooses_its_models():
-    command = [sys.executable, "scripts/demo.py", "model=naive"]
-    done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
+    done = small_runs.python("scripts/demo.py", "model=naive")
     assert done.returncode == 1 and done.stderr.startswith("error: model=: the demo compares none, naive")
-    command[-1] = "task=synthetic_reviews"
-    done = subprocess.run(command, cwd=small_runs.ROOT, capture_output=True, text=True, timeout=300)
+    done = small_runs.python("scripts/demo.py", "task=synthetic_reviews")
     assert done.returncode == 1 and done.stderr.startswith("error: task=: the demo shows perplexities")

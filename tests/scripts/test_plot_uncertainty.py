@@ -45,6 +45,7 @@ def draw(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_language_model(draw, language_run, tmp_path):
     (tmp_path / "own.txt").write_text("the unheard-of dog <\n")
     extra = ("threads=1", "--words", "300", "--length", "40", "--text", tmp_path / "own.txt", "--out", tmp_path / "out")
@@ -57,6 +58,7 @@ def test_language_model(draw, language_run, tmp_path):
     assert page.count("<span") >= 3 * 5 and "&lt;unk&gt;" in page and "<unk>" not in page
 
 
+@pytest.mark.slow
 def test_regression(draw, tmp_path):
     """The script plots every kind of sentiment run."""
     small = ("task=synthetic_reviews", *TINY, "task.steps=12", "task.mc_samples=1")
@@ -77,6 +79,7 @@ def test_regression(draw, tmp_path):
         assert status == 1 and said.startswith(f"error: {message}") and said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
     """JSON has no NaN."""
     monkeypatch.setattr("varrnn.analysis.word_uncertainty.auroc", lambda *_: math.nan)
@@ -85,6 +88,7 @@ def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
     assert set(numbers["auroc"]["scrambled"].values()) == {None}
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(draw, language_run, tmp_path):
     summary = json.loads((language_run / "summary.json").read_text())
     for change, message in (

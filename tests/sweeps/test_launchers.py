@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers import processes
 from helpers.runs import ROOT, TINY, default_signals, python, write_texts
 from omegaconf import OmegaConf
 
@@ -45,7 +46,7 @@ def test_a_failing_run_does_not_lose_the_others(launcher, tmp_path):
 
 
 def started(*words, folder):
-    """A sweep in a separate process group, as a shell starts it."""
+    """A new interpreter in a separate process group, as a shell starts it."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *words]
     return subprocess.Popen(
@@ -78,7 +79,8 @@ def test_ctrl_c_lets_parallel_jobs_save(tmp_path):
     """joblib kills its processes when one of them raises, in the middle of writing a checkpoint."""
     write_texts(tmp_path)
     words = (str(ROOT / "run.py"), "-m", *TINY, *LONG, "model.p_U=0.1,0.3,0.4", "launcher=joblib")
-    process = started(*words, "hydra.launcher.n_jobs=2", "runs_root=runs", "run_dir=null", folder=tmp_path)
+    words = (*words, "hydra.launcher.n_jobs=2", "runs_root=runs", "run_dir=null")
+    process = processes.Process(*words, folder=tmp_path)
     folders = [compose.run_dir(compose.compose([*TINY, *LONG, f"model.p_U={p}", "runs_root=runs"])) for p in (0.1, 0.3)]
     folders = [tmp_path / folder for folder in folders]
     said = interrupted(process, [folder / "log.csv" for folder in folders])
@@ -95,7 +97,7 @@ def test_ctrl_c_lets_a_job_save_beside_an_idle_process(tmp_path):
     """One job cannot begin, so that its process has nothing to do; the other needs a moment to save 1200 units."""
     write_texts(tmp_path)
     words = [word for word in (*TINY, *LONG) if "units" not in word] + ["size.units=1200"]
-    process = started(
+    process = processes.Process(
         str(ROOT / "run.py"), "-m", *words, "seed=-1,1", "launcher=joblib", "hydra.launcher.n_jobs=2", folder=tmp_path
     )
     folder = tmp_path / compose.run_dir(compose.compose(words))

@@ -78,6 +78,7 @@ def test_log_likelihood_of_one_sample_is_the_normal_density():
     assert both == pytest.approx(float(((densities[0] + densities[1]) / 2).log().mean())), "densities are averaged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
 def test_mc_mean_settles_as_samples_grow(tmp_path: Path, protocol: str):
     _, model = make(tmp_path, f"protocol={protocol}", "model.p_U=0.5", "model.p_W=0.5")
@@ -144,6 +145,7 @@ def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
     assert other.words_done() == 0, "another device draws other masks"
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("overrides", [(), ("task.scaling=inverted",), ("protocol=authors_code",)])
 def test_the_library_samples_the_same_model(tmp_path: Path, overrides: tuple[str, ...]):
     """`mc_predict` and a plain call in train() mask as the task does, for each scaling of masks."""
@@ -169,6 +171,7 @@ def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     return training_run.run(made), compose_config.run_dir(made)
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize(
     "model", ["variational_untied", "variational_tied", "naive", "naive_recurrent", "none", "moon"]
@@ -235,6 +238,7 @@ def test_train_error_by_mc_where_the_test_error_is(tmp_path: Path):
         assert not names & (task.epoch_metrics(model, 1).keys() | task.final_metrics(model).keys()), override
 
 
+@pytest.mark.slow
 def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
     summary, _ = run(tmp_path, "task.hold_out=0.1")
     assert {"valid_rmse", "valid_rmse_mc", "valid_ll"} <= summary["history"].keys()
@@ -275,6 +279,7 @@ def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_lo
     return trainer
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["variational_untied", "naive"])
 def test_resume_is_bit_identical(tmp_path: Path, model: str):
     made = compose(tmp_path, f"model={model}", "optim.epochs=3")

@@ -57,6 +57,7 @@ def best_metrics(summary):
     return {name: value for name, value in summary["metrics"].items() if name.endswith("_best")}
 
 
+@pytest.mark.slow
 def test_a_kill_before_either_file_is_written_keeps_the_old_pair(run, monkeypatch):
     before = best_metrics(run_summary.read(run))
     train_and_kill(asked(run, 3), run, monkeypatch, at_save=1)
@@ -64,6 +65,7 @@ def test_a_kill_before_either_file_is_written_keeps_the_old_pair(run, monkeypatc
     assert ended["metrics"]["best_epoch"] == 1 and best_metrics(ended) == before
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_two_files_loses_nothing(run, monkeypatch, tmp_path):
     shutil.copytree(run, tmp_path / "whole")
     whole = training_run.run(asked(run, 4), tmp_path / "whole")
@@ -75,6 +77,7 @@ def test_a_kill_between_the_two_files_loses_nothing(run, monkeypatch, tmp_path):
     assert checkpoint.load(run / "best.pt")["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_a_best_file_of_another_epoch_is_not_reported(run):
     """What an early version left when it was killed: best.pt of epoch 3, checkpoint.pt of epoch 2."""
     shutil.copy(run / "checkpoint.pt", run / "old.pt")
@@ -99,6 +102,7 @@ def test_a_lost_best_epoch_is_looked_for_again_whatever_the_patience(run, capsys
     assert ended["metrics"]["best_epoch"] == 3 and ended["metrics"]["epochs"] == 4
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("name", ["checkpoint.pt", "best.pt"])
 @pytest.mark.parametrize("override", ["seed=2", "optim.lr=0.5"])
 def test_a_file_of_another_run_is_rejected(run, name, override):
@@ -109,6 +113,7 @@ def test_a_file_of_another_run_is_rejected(run, name, override):
         training_run.run(asked(run, 3), run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [False, True])
 def test_a_finished_run_does_not_sample_from_the_parameters_of_another(tmp_path, monkeypatch, early):
     monkeypatch.chdir(tmp_path)

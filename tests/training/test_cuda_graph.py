@@ -1,6 +1,7 @@
 """train.cuda_graph: the step as a CUDA graph, emulated on the CPU, trains bit for bit as eager steps do."""
 
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -62,6 +63,7 @@ def assert_equal(found, expected):
     assert all(torch.equal(one, other) for one, other in zip(found, expected))
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
 def test_eight_windows_with_a_changing_rate_equal_eager_training_to_the_bit(variant, cell, monkeypatch):
     recorders = pretend_gpu(monkeypatch)
@@ -128,24 +130,27 @@ def stop_at(monkeypatch, epoch, update):
     monkeypatch.setattr(Trainer, "training_step", step)
 
 
-@pytest.mark.parametrize("second", ["true", "false"])
-def test_a_stopped_run_resumes_to_the_bit_with_and_without_the_graph(tiny, second, tmp_path, monkeypatch, capsys):
+@pytest.mark.slow
+def test_a_stopped_run_resumes_to_the_bit_with_and_without_the_graph(tiny, tmp_path, monkeypatch, capsys):
     pretend_gpu(monkeypatch)
     words = [*tiny, "mc.samples=0", "train.log_every=4"]
     eager = run([*words, "train.cuda_graph=false"], tmp_path / "eager")
     whole = run([*words, "train.cuda_graph=true"], tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(RunStopped):
         stop_at(patch, 2, 5)
-        run([*words, "train.cuda_graph=true"], tmp_path / "stopped")
-    resumed = run([*words, f"train.cuda_graph={second}"], tmp_path / "stopped")
-    parameters = [
-        list(checkpoint.load(tmp_path / name / CHECKPOINT)["model"].values()) for name in ("eager", "whole", "stopped")
-    ]
-    assert_equal(parameters[1], parameters[0])
-    assert_equal(parameters[2], parameters[0])
-    assert eager["metrics"]["test_ppl"] == whole["metrics"]["test_ppl"] == resumed["metrics"]["test_ppl"]
+        run([*words, "train.cuda_graph=true"], tmp_path / "true")
+    shutil.copytree(tmp_path / "true", tmp_path / "false")
+    resumed = {second: run([*words, f"train.cuda_graph={second}"], tmp_path / second) for second in ("true", "false")}
+    expected, *found = (
+        list(checkpoint.load(tmp_path / name / CHECKPOINT)["model"].values())
+        for name in ("eager", "whole", "true", "false")
+    )
+    for parameters in found:
+        assert_equal(parameters, expected)
     assert "cuda_graph" not in eager["hardware"]
-    assert whole["hardware"]["cuda_graph"] == resumed["hardware"]["cuda_graph"] == cuda_graph.EQUAL
+    for summary in (whole, *resumed.values()):
+        assert summary["metrics"]["test_ppl"] == eager["metrics"]["test_ppl"]
+        assert summary["hardware"]["cuda_graph"] == cuda_graph.EQUAL
     assert "warning: started on" not in capsys.readouterr().out and (tmp_path / "whole" / SUMMARY_FILE).is_file()
 
 
@@ -184,6 +189,7 @@ def test_what_a_replay_computes_decides_whether_it_is_used(factor, note, monkeyp
     assert trainer.progress.graph_record() == {"cuda_graph": trainer.progress.cuda_graph}
 
 
+@pytest.mark.slow
 def test_a_graph_that_rounds_is_part_of_the_environment(tiny, tmp_path, monkeypatch, capsys):
     """Resuming such a run without the graph, or with it, says what changes: something, or nothing."""
     pretend_gpu(monkeypatch)

@@ -92,6 +92,7 @@ def test_samples_already_drawn_are_used_again_and_more_are_added(folders):
     assert made["metrics"]["test_ppl"] == pytest.approx(perplexity(by_definition(two, 5)), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_only_one_model_is_in_memory(folders, monkeypatch):
     _, names = folders
     alive, most = weakref.WeakSet(), []

@@ -60,6 +60,7 @@ def test_tensorboard_has_the_points_of_the_run(tmp_path):
     assert "logger" not in summary["config"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_the_curves_without_doubled_points(tmp_path):
     """The first start is lost after its last checkpoint: the points behind that are replaced."""
     pytest.importorskip("tensorboard")
@@ -80,6 +81,7 @@ def test_a_resumed_run_continues_the_curves_without_doubled_points(tmp_path):
     assert found["epoch/valid_ppl"] == wanted["epoch/valid_ppl"]
 
 
+@pytest.mark.slow
 def test_wandb_works_offline_and_keeps_its_id(tmp_path):
     pytest.importorskip("wandb")
     options = ("logger=wandb", "logger.mode=offline")
@@ -160,6 +162,7 @@ def test_without_a_terminal_a_line_says_how_long_it_takes(monkeypatch, capsys):
     assert line.startswith("  60% done, about 0 minutes left")
 
 
+@pytest.mark.slow
 def test_bad_values_get_one_line(tmp_path):
     done = python("run.py", "logger=tensorbord", folder=tmp_path)
     assert done.returncode == 1 and "logger=tensorbord: allowed are csv, tensorboard, wandb" in done.stderr

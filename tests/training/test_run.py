@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 import torch
+from helpers import processes
 from helpers import runs as small_runs
 
 from varrnn.config import compose
@@ -54,6 +53,7 @@ def test_what_a_run_leaves_behind(tiny):
     assert saved["metrics"] == pytest.approx(summary["metrics"])
 
 
+@pytest.mark.slow
 def test_training_learns_and_the_same_seed_gives_the_same_numbers(tiny, tmp_path):
     overrides = [*tiny, "model=none", "optim.epochs=8", "size.units=32", "size.init=0.3"]
     first = training_run.run(compose.compose(overrides))
@@ -73,12 +73,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
     folder = tmp_path / "killed"
     kills = 0
     for delay in (0.3, 0.9, 1.7, 0.1, 60):
-        running = subprocess.Popen(
-            [sys.executable, str(small_runs.ROOT / "run.py"), *overrides, f"run_dir={folder}"],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            cwd=small_runs.ROOT,
-            stdout=subprocess.DEVNULL,
-        )
+        running = processes.Process(str(small_runs.ROOT / "run.py"), *overrides, f"run_dir={folder}")
         deadline = time.monotonic() + 100
         before = (folder / "checkpoint.pt").stat().st_mtime_ns if (folder / "checkpoint.pt").exists() else 0
         while running.poll() is None and time.monotonic() < deadline:
@@ -97,6 +92,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
     assert parameters(folder) == parameters(tmp_path / "whole")
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
@@ -119,6 +115,7 @@ def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     assert parameters(tmp_path / "stopped") == parameters(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, monkeypatch, capsys):
     training_run.run(compose.compose(tiny))
     monkeypatch.setattr(Trainer, "training_step", None)  # training again would fail
@@ -130,12 +127,14 @@ def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, mo
     assert fewer["metrics"]["mc_samples"] == 9, "more samples than asked for are not thrown away"
 
 
+@pytest.mark.slow
 def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny, tmp_path):
     training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0"]))
     with pytest.raises(UserError, match=r"optim\.lr: 1\.0 there, 0\.5 asked for"):
         training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
     """The extended run equals a run of that length bit by bit; a request for fewer epochs changes nothing."""
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
@@ -153,6 +152,7 @@ def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
     assert shorter["metrics"]["mc_samples"] == 5
 
 
+@pytest.mark.slow
 def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
     where = f"run_dir={tmp_path / 'here'}"
@@ -172,6 +172,7 @@ def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
         training_run.run(first)
 
 
+@pytest.mark.slow
 def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
     training_run.run(compose.compose(tiny))
     test = tmp_path / "test.txt"
@@ -201,6 +202,7 @@ def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkey
     assert run_summary.read(tmp_path / "stopped")["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_resuming_on_another_machine_is_reported(tiny, tmp_path, capsys):
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0", "optim.epochs=1"])
     training_run.run(made)
@@ -223,6 +225,7 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
         pass  # the lock is free again
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("part", "said"),
     [("weights", "loss nan"), ("gradient", r"loss \d\.\d+, gradient norm (inf|nan)")],
@@ -256,6 +259,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_chec
     assert "update 5" in (tmp_path / "bad" / "error.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
     original, fresh = Trainer.training_step, []
 
@@ -269,6 +273,7 @@ def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
     assert fresh == [(1, 0), (2, 0)]
 
 
+@pytest.mark.costly(1)
 @pytest.mark.parametrize("early", [True, False])
 def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", f"train.early_stopping={early}", "mc.samples=0"])
@@ -282,6 +287,7 @@ def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
     assert (ppl == pytest.approx(41, rel=1e-6)) is early
 
 
+@pytest.mark.slow
 def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     lines = (tmp_path / "valid.txt").read_text().splitlines()
     backwards = [

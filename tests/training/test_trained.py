@@ -73,6 +73,7 @@ def test_generated_texts_repeat_and_follow_the_text(language_run):
     assert run.generate("w1", words=30, mc=True)[0].ids[0] == run.vocabulary.ids["w1"]
 
 
+@pytest.mark.slow
 def test_ratings_agree_with_the_task(sentiment_run):
     """A review of the test set, as words, gets the rating that the task computes from its ids."""
     from varrnn.tasks import base
@@ -124,6 +125,7 @@ def test_mistakes(language_run, sentiment_run, tmp_path):
         open_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_gets_one_line(language_run, tmp_path):
     (tmp_path / "config.yaml").write_bytes((language_run / "config.yaml").read_bytes())
     done = python("scripts/generate.py", str(tmp_path), "--prompt", "w1")
@@ -131,6 +133,7 @@ def test_an_unfinished_run_gets_one_line(language_run, tmp_path):
     assert run_summary.read(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_generate_writes_texts_and_a_page(language_run, tmp_path):
     words = ("--prompt", "w1 w4", "--words", "12", "--samples", "2", "--mc", "--html", str(tmp_path / "a.html"))
     done = python("scripts/generate.py", str(language_run), *words)
@@ -145,6 +148,7 @@ def test_generate_writes_texts_and_a_page(language_run, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_predict_rates_texts_and_files(sentiment_run, tmp_path):
     done = python("scripts/predict.py", str(sentiment_run), "--text", "w1 s2 zebra w3", "--samples", "5")
     assert done.returncode == 0, done.stderr

@@ -19,6 +19,7 @@ from varrnn.training.signals import Interrupts, RunStopped
 from varrnn.training.trainer import CHECKPOINT, Trainer
 
 
+@pytest.mark.slow
 def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
     """Its parameters belong to no complete epoch."""
     words = [word for word in tiny if not word.startswith("optim.epochs")]
@@ -79,6 +80,7 @@ def test_the_runs_of_a_sweep_are_counted(words, count):
     assert plan.num_points(made) == count
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny):
     made = compose.compose([*tiny, "mc.samples=0"])
     training_run.run(made)

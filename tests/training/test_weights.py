@@ -22,6 +22,7 @@ def trained(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_an_exported_run_is_complete_and_as_good(trained, tmp_path):
     done = python("scripts/export_weights.py", str(trained), "--name", "box", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -42,6 +43,7 @@ def test_an_exported_run_is_complete_and_as_good(trained, tmp_path):
     assert f"test_ppl {run.metrics['test_ppl']:.2f}" in card and f"p_U {run.config.model.p_U}" in card
 
 
+@pytest.mark.slow
 def test_mistakes(trained, tmp_path, monkeypatch):
     summary = run_summary.read(trained)
     run_summary.write(trained, summary | {"dirty": True})
