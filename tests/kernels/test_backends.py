@@ -1,7 +1,9 @@
 """choose_backend: torch's own layers equal the reference, requests are honoured or refused, masks per batch fold."""
 
 import types
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,6 +11,8 @@ from helpers.layers import assert_equal, problem, results
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, mc_predict
+from varrnn.cells import RNNCell, Weights
+from varrnn.dropout import Masks
 from varrnn.kernels import builtin, c_library, record_backends
 from varrnn.tasks.sentiment_model import SentimentModel
 
@@ -83,6 +87,48 @@ def test_a_request_that_cannot_be_met_is_refused(backend, options, reason):
     layer = VariationalLSTM(I, H, backend=backend, **options)
     with pytest.raises(ValueError, match=f"backend='{backend}': .*{reason}"):
         layer(torch.randn(T, B, I, dtype=options.get("dtype")))
+
+
+@dataclass(frozen=True)
+class HalvedRNNCell(RNNCell):
+    """A subclass of a cell that has kernels, with another step."""
+
+    def step(self, x, state, w, z):
+        return (super().step(x, state, w, z)[0] / 2,)
+
+
+@dataclass(frozen=True)
+class LeakyCell:
+    """A cell with nothing in common with the package's."""
+
+    num_gates: ClassVar[int] = 1
+    num_states: ClassVar[int] = 1
+
+    def step(self, x, state, w, z):
+        (h,) = state
+        return (0.5 * h + 0.5 * torch.tanh((x * z.z_x[0]) @ w.w_ih.T + (h * z.z_h[0]) @ w.w_hh.T),)
+
+
+@pytest.mark.parametrize("steps", [1, T])
+@pytest.mark.parametrize("rates", [0.0, 0.3])
+@pytest.mark.parametrize("cell", [HalvedRNNCell(), LeakyCell()], ids=lambda cell: type(cell).__name__)
+def test_a_new_cell_runs_on_the_reference(cell, rates, steps):
+    """A kernel computes its own cell only."""
+    layer = VariationalRNN(I, H, dropout=rates)
+    layer.cell = cell
+    x, masks = torch.randn(steps, B, I), layer.sample_masks(B)
+    with record_backends() as used:
+        out, h = layer(x, masks=masks)
+    assert used == ["reference"]
+    w, z = Weights(*layer.parameters()), Masks(*(mask[0] for mask in masks[0]))
+    state = (torch.zeros(B, H),)
+    for t in range(steps):
+        state = cell.step(x[t], state, w, z)
+        torch.testing.assert_close(out[t], state[0])
+    torch.testing.assert_close(h[0], state[0])
+    layer.backend = "torch"
+    with pytest.raises(ValueError, match=f"backend='torch': .*{type(cell).__name__}"):
+        layer(x)
 
 
 def test_unknown_backends():

@@ -102,7 +102,9 @@ def _unsupported(
 
 
 def _no_kernel(cell: Cell) -> str | None:
-    """Why there is no hand-written kernel for this cell, or None."""
+    """Why there is no hand-written kernel for this cell, or None; a subclass may compute something else."""
+    if type(cell) not in (RNNCell, LSTMCell, GRUCell):
+        return f"there is no kernel for a {type(cell).__name__}"
     if isinstance(cell, RNNCell):
         return None if cell.nonlinearity in RNN_KINDS else "there is no kernel for this nonlinearity"
     if cell.gate_activation not in GATE_KINDS or cell.candidate_activation not in CANDIDATE_KINDS:
