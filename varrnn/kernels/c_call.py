@@ -31,7 +31,7 @@ def ptr_fields(*names: str) -> list[tuple[str, type]]:
 
 
 LAYER_FIELDS = (
-    *int_fields("steps", "batch", "inputs", "size", "threads"),
+    *int_fields("steps", "batch", "inputs", "size", "num_gates", "threads"),
     *ptr_fields("begins"),
     *int_fields("chunk_rows", "save_gates"),
     *int_fields("gate_activation", "candidate_activation"),
@@ -67,7 +67,8 @@ class Call:
         threads = c_library.threads(self.batch, size)
         self.chunk_rows = chunk_rows(rows)
         self.set_ints(steps=rows.steps, batch=self.batch, inputs=inputs, size=size, chunk_rows=self.chunk_rows)
-        self.set_ints(threads=threads)
+        gates = w.w_hh.shape[0] // size
+        self.set_ints(num_gates=gates, threads=threads)
         self.set_tensors(begins=torch.tensor(rows.begins) if rows.packed else None)
         self.set_tensors(row_begins=torch.empty(threads + 1, dtype=torch.int64))
         gate, candidate = (
@@ -79,7 +80,6 @@ class Call:
         self.set_tensors(x=x, w_ih=w.w_ih, w_hh=w.w_hh)
         self.set_mask("z_x", masks.z_x, inputs)
         self.set_mask("z_h", masks.z_h, size)
-        gates = w.w_hh.shape[0] // size
         self.set_tensors(packed_ih=self.pack_buffer(gates, inputs, size), packed_hh=self.pack_buffer(gates, size, size))
 
     def set_ints(self, **values: int) -> None:
