@@ -71,8 +71,10 @@ def disabled() -> Iterator[None]:
         _disabled = before
 
 
-def threads(batch: int, units: int) -> int:
-    """How many threads a step of so many rows deserves."""
+def threads(batch: int, units: int, split_units: bool = False) -> int:
+    """How many threads work on a step: they share its rows, or with ``split_units`` the units of all rows."""
+    if split_units:
+        return min(torch.get_num_threads(), -(-units // tile_width()))
     return min(torch.get_num_threads(), batch) if batch * units >= MIN_UNITS_PER_THREAD else 1
 
 
@@ -100,10 +102,14 @@ def load_status() -> tuple[ctypes.CDLL | None, str]:
 
 def padded_columns(columns: int) -> int:
     """Columns of a weight in panels: whole tiles of the C code."""
+    return -(-columns // tile_width()) * tile_width()
+
+
+def tile_width() -> int:
+    """The number of columns of a tile of the C code."""
     lib = get_library()
     assert lib is not None
-    width = lib.tile_width()
-    return -(-columns // width) * width
+    return int(lib.tile_width())
 
 
 def check_machine() -> None:

@@ -67,7 +67,7 @@ INLINE void tile(const int rows, const int vectors, matmul_args f, const float *
         for (int v = 0; v < vectors; v++) *(vec *)(out + r * out_row + v * LANES) = sum[r][v];
 }
 
-/* The same for a few rows: their sums are too few to keep the units busy, so that every `ways`-th k has separate ones. */
+/* The same for a few rows: their sums are too few to keep the units busy, so every `ways`-th k has separate ones. */
 INLINE void flat_tile(const int rows, const int ways, const int vectors, matmul_args f, const float *init, i64 init_row,
                       float *out, i64 out_row) {
     vec sum[4][FEW][2] = {0};
@@ -238,12 +238,19 @@ INLINE const float *mask_of(const mask *z, i64 t, i64 copy, i64 batch, i64 row, 
     return z->data + t * z->step_stride + ((z->num_gates > 1 ? copy : 0) * batch + row) * units;
 }
 
-/* x o z for some rows of a step, a copy for every gate's mask; copies of the result lie `apart` */
-static void apply(const mask *z, i64 t, i64 batch, i64 first, i64 last, i64 units, const float *x, float *to,
-                  i64 apart) {
+/* Some units, from `column` to `end`, of some rows of a batch. */
+typedef struct {
+    i64 row, rows, column, end;
+} region;
+
+/* x o z for a region of a step's rows, a copy for every gate's mask; copies of the result lie `apart` */
+static void apply(const mask *z, i64 t, i64 batch, region at, i64 units, const float *x, float *to, i64 apart) {
     for (i64 copy = 0; copy < z->num_gates; copy++)
-        for (i64 row = first; row < last; row++)
-            multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units), to + copy * apart + row * units);
+        for (i64 row = at.row; row < at.row + at.rows; row++) {
+            const float *factor = mask_of(z, t, copy, batch, row, units) + at.column;
+            const i64 first = row * units + at.column;
+            multiply(at.end - at.column, x + first, factor, to + copy * apart + first);
+        }
 }
 
 /* Give out shares of some work (threads.c). */
