@@ -10,15 +10,15 @@
 
 #include "tiles.h"
 
-enum { DEPTH = 512 }; /* at most so many rows at once go into the gradients of the weights */
+enum { DEPTH = 512 }; /* rows that are multiplied into the gradients of the weights at once, at most */
 
 /* Step t has the rows from begins[t] to begins[t + 1]; they never become more, and row b of a step continues row b of
  * the step before (packed sequences, the longest first). With begins NULL every step has the whole batch. Shapes are
- * (rows of all steps, units) unless told otherwise. */
+ * (rows of all steps, units) unless stated otherwise. */
 typedef struct {
     i64 steps, batch, inputs, size, num_gates, threads;
     const i64 *begins;
-    i64 chunk_rows;                      /* about so many rows at once: their gates stay in the cache */
+    i64 chunk_rows;                      /* rows of a chunk, at most: their gates stay in the cache */
     i64 split_units;                     /* 1: threads share the units of a step, 0: the rows */
     i64 save_gates;                      /* 1: the gates of all steps are kept; 0: of one chunk */
     i64 gate_activation, candidate_activation;
@@ -32,7 +32,7 @@ typedef struct {
     float *da;                           /* (chunk_rows, num_gates, size): gradient of the gates' inputs */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
     float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
-    i64 depth, packed_columns;           /* so many rows at once go into the gradients of the weights, up to DEPTH */
+    i64 depth, packed_columns;           /* depth: rows that go into weight_grad at once, up to DEPTH */
     float *packed_x;                     /* backward: (threads, depth, packed_columns), x or h in panels */
     i64 *row_begins;                     /* (threads + 1): the rows of the batch that each thread has in a chunk */
     i64 chunk_start, chunk_end;          /* the steps of the current chunk */
@@ -101,16 +101,16 @@ INLINE void block_at(const layer *s, const blocks *all, i64 k, i64 *from, i64 *r
 /* x W + b of all steps of the chunk for some rows of the batch, panel by panel, into the gates. */
 static void project(const layer *s, i64 first, i64 last) {
     const i64 n = s->size, gates = s->num_gates, units = s->inputs, start = begin_of(s, s->chunk_start);
-    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, apart = s->chunk_rows * units;
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, copy_stride = s->chunk_rows * units;
     const blocks all = blocks_of(s, first, last);
     for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
         apply(&s->z_x, t, s->batch, (region){first, min_i64(last, rows_of(s, t)) - first, 0, units}, units,
-              s->x + begin_of(s, t) * units, s->masked_x + (begin_of(s, t) - start) * units, apart);
+              s->x + begin_of(s, t) * units, s->masked_x + (begin_of(s, t) - start) * units, copy_stride);
     for (i64 column = 0; column < n; column += WIDTH)
         for (i64 gate = 0; gate < gates; gate++) {
             const i64 width = min_i64(WIDTH, n - column), dst = gate * n + column;
             const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
-            const float *x = s->z_x.data ? s->masked_x + (copies > 1 ? gate : 0) * apart : s->x + start * units;
+            const float *x = s->z_x.data ? s->masked_x + (copies > 1 ? gate : 0) * copy_stride : s->x + start * units;
             for (i64 block = 0; block < all.count; block++) {
                 i64 from, height;
                 block_at(s, &all, block, &from, &height);
@@ -332,7 +332,7 @@ static void split_rows(layer *s) {
         s->row_begins[thread] = s->begins ? row : first_of(s, s->batch, thread);
         const i64 wanted = s->begins ? first_of(s, rows_in_chunk(s), thread + 1) : 0;
         for (; given < wanted; row++) {
-            while (rows_of(s, t - 1) <= row) t--; /* the row lives from the first step of the chunk to t */
+            while (rows_of(s, t - 1) <= row) t--; /* the row is in the steps from the first of the chunk to t */
             given += t - s->chunk_start;
         }
     }
