@@ -11,8 +11,9 @@ from varrnn.kernels import c_library, cpu_cache
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.step_rows import StepRows
 
-CHUNK_ROWS = 512  # the gates of a chunk with so many rows fit into the second-level cache
-# Rows of x and h that go into a weight's gradient at once: their panels fit into that cache too (csrc/layer.h: DEPTH).
+CHUNK_ROWS = 512  # rows of a chunk of steps, about: their gates fit into the second-level cache
+# Rows of x and h that are multiplied into a weight's gradient at once (csrc/layer.h: depth): their panels hold at most
+# PANEL_NUMBERS numbers, which fit into that cache too.
 PANEL_NUMBERS, MIN_DEPTH, MAX_DEPTH = 3 * 2**16, 64, 512
 SHARED_CACHE = 32 * 2**20  # bytes of the last cache that are counted on
 
@@ -103,7 +104,7 @@ class Call:
             setattr(self.arguments, name, None if whole is None else whole.data_ptr())
 
     def set_mask(self, name: str, z: Tensor, units: int) -> None:
-        """A mask with its last two axes in full; time and gate axes of size 1 stay so."""
+        """A mask, expanded along batch and units only: time and gate axes of size 1 keep that size."""
         self.keepalive[name] = whole = None if is_identity(z) else z.expand(-1, -1, self.batch, units).contiguous()
         if whole is None:
             setattr(self.arguments, name, Mask(None, 0, 1))
@@ -126,7 +127,7 @@ class Call:
         )
 
     def alloc_panels(self) -> None:
-        """Memory for x or h in panels, in which every thread multiplies some rows with the gradients of the gates."""
+        """Memory of each thread for some rows of x or h in panels, which a weight's gradient is computed from."""
         arguments = self.arguments
         columns = c_library.padded_columns(max(arguments.inputs, arguments.size))
         depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
@@ -134,7 +135,7 @@ class Call:
         self.set_tensors(packed_x=self.x.new_empty(arguments.threads, depth, columns))
 
     def alloc_grad(self, weight: Tensor) -> Tensor:
-        """Memory for the gradient of a weight; the first chunk, if there is one, overwrites it."""
+        """Memory for the gradient of a weight: C overwrites it, unless there are no rows at all."""
         return (self.x.new_empty if self.x.numel() else self.x.new_zeros)(weight.shape)
 
     def run(self, function: str) -> None:

@@ -111,7 +111,7 @@ def forward_steps(
 
 
 def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    """Chunks in reverse; the gates' gradient exists for one chunk only and is still in the cache for the weights."""
     rows, size = s.rows, s.h.shape[-1]
     x, h, gates = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, s.gates))
     all_h_n = None if s.h_n is None else s.h_n.reshape(-1, size)

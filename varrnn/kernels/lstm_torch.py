@@ -101,7 +101,7 @@ class CellMask:
 def run_backward(
     s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs_grad: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    """Chunks in reverse; the gates' gradient exists for one chunk only and is still in the cache for the weights."""
     rows, size = s.rows, s.h.shape[-1]
     x, h, c, gates = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, s.c, s.gates))
     grads = tuple(None if d is None else d.reshape(-1, size) for d in (dh_out, dc_out))

@@ -74,7 +74,7 @@ def gate_view(rows: Tensor, gates: int) -> Tensor:
 
 
 def bias_grads(db: Tensor | None, b_ih: bool, b_hh: bool) -> tuple[Tensor | None, Tensor | None]:
-    """The gradient of two biases that are added, for those that need it; in memory of its own for each."""
+    """The gradient of b_ih + b_hh for each of the two that needs it; the two tensors never share memory."""
     return db if b_ih else None, (db.clone() if b_ih and db is not None else db) if b_hh else None
 
 

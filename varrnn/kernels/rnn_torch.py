@@ -41,7 +41,7 @@ def run_forward(cell: RNNCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights
 
 
 def run_backward(s: Saved, dh_out: Tensor, needs_grad: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gradient before the activation lives for one chunk only."""
+    """Chunks in reverse; the gradient of the activation's input exists for one chunk only."""
     rows, size = s.rows, s.h.shape[-1]
     x, h, grads = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, dh_out))
     dh = x.new_zeros(0, size)
