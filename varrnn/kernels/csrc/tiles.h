@@ -54,7 +54,7 @@ INLINE void tile(const int rows, const int vectors, matmul_args f, const float *
             sum[r][v] = init ? *(const vec *)(init + r * init_row + v * LANES) : (vec){0};
     for (i64 k = 0; k < f.depth; k++, f.a += f.a_column, f.b += f.b_row) {
         __builtin_prefetch(f.b + AHEAD * f.b_row);
-        if (vectors > 1) __builtin_prefetch(f.b + AHEAD * f.b_row + LANES);
+        if (vectors > 1 && LANES == 16) __builtin_prefetch(f.b + AHEAD * f.b_row + LANES); /* another cache line */
         vec left = *(const vec *)f.b, right = left;
         if (vectors > 1) right = *(const vec *)(f.b + LANES);
         for (int r = 0; r < rows; r++) {
