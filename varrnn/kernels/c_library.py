@@ -71,10 +71,8 @@ def disabled() -> Iterator[None]:
         _disabled = before
 
 
-def threads(batch: int, units: int, split_units: bool = False) -> int:
-    """How many threads work on a step: they share its rows, or with ``split_units`` the units of all rows."""
-    if split_units:
-        return min(torch.get_num_threads(), -(-units // tile_width()))
+def threads(batch: int, units: int) -> int:
+    """How many threads a step of so many rows deserves."""
     return min(torch.get_num_threads(), batch) if batch * units >= MIN_UNITS_PER_THREAD else 1
 
 
@@ -102,14 +100,10 @@ def load_status() -> tuple[ctypes.CDLL | None, str]:
 
 def padded_columns(columns: int) -> int:
     """Columns of a weight in panels: whole tiles of the C code."""
-    return -(-columns // tile_width()) * tile_width()
-
-
-def tile_width() -> int:
-    """The number of columns of a tile of the C code."""
     lib = get_library()
     assert lib is not None
-    return int(lib.tile_width())
+    width = lib.tile_width()
+    return -(-columns // width) * width
 
 
 def check_machine() -> None:
