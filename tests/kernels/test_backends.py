@@ -1,4 +1,4 @@
-"""choose_backend: torch's own layers equal the reference, requests are honoured or refused, masks per batch fold."""
+"""choose_backend: torch's own layers equal the reference, requests are honoured or raise, masks per batch fold."""
 
 import types
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("backend", "options", "reason"), REFUSED)
-def test_a_request_that_cannot_be_met_is_refused(backend, options, reason):
+def test_a_request_that_cannot_be_met_raises(backend, options, reason):
     layer = VariationalLSTM(I, H, backend=backend, **options)
     with pytest.raises(ValueError, match=f"backend='{backend}': .*{reason}"):
         layer(torch.randn(T, B, I, dtype=options.get("dtype")))

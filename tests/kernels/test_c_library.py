@@ -11,7 +11,7 @@ from helpers import processes
 from varrnn.kernels import c_library
 
 needs_c = pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
-look = c_library.load_status.__wrapped__  # without its memory
+load_status = c_library.load_status.__wrapped__  # without functools.cache
 
 
 def test_compiled_once(tmp_path: Path) -> None:
@@ -67,12 +67,12 @@ def test_whatever_goes_wrong_torch_does_the_work(name: str, error: Exception, mo
         raise error
 
     monkeypatch.setattr(c_library, name, fail)
-    assert look() == (None, f"torch operations: {error}")
+    assert load_status() == (None, f"torch operations: {error}")
 
 
 def test_sources_that_were_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_library, "SOURCES", tmp_path / "missing")
-    assert look()[0] is None
+    assert load_status()[0] is None
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_damaged_file_is_built_again(built: Path) -> None:
     file = built
     file.write_bytes(b"")
-    assert look()[1] == f"C code: {file}" and file.stat().st_size > 1000
+    assert load_status()[1] == f"C code: {file}" and file.stat().st_size > 1000
 
 
 @needs_c
@@ -102,7 +102,7 @@ def test_missing_threads_do_not_cost_the_compiled_code(built: Path, monkeypatch:
         raise OSError("libtorch_cpu.so: cannot open shared object file")
 
     monkeypatch.setattr(c_library, "torch_openmp", missing)
-    assert look()[1].startswith("torch operations: libtorch_cpu.so") and file.stat().st_mtime_ns == before
+    assert load_status()[1].startswith("torch operations: libtorch_cpu.so") and file.stat().st_mtime_ns == before
 
 
 @needs_c

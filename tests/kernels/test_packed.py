@@ -95,7 +95,7 @@ def test_fused_equals_the_reference(cell, variant, monkeypatch):
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_threads_share_the_rows_of_every_chunk(cell, monkeypatch):
-    """Each thread gets rows of its own, also where one sequence is as long as all others; the sums stay the same."""
+    """Threads share the rows evenly, also where one sequence is as long as all others; the sums stay the same."""
     monkeypatch.setattr(c_call, "CHUNK_ROWS", 16)
     monkeypatch.setattr(c_library, "MIN_UNITS_PER_THREAD", 1)
     layer, before, found = CELLS[cell](I, 40, dropout=VARIANTS["untied"], backend="c"), torch.get_num_threads(), []

@@ -63,7 +63,7 @@ def choose_backend(
 ) -> str:
     """The name of the backend that runs x (T, B, I), or packed sequences (N, I), through a layer.
 
-    A ``requested`` backend that cannot do it is refused with the reason.
+    Raises ValueError with the reason where a ``requested`` backend cannot compute this.
     """
 
     def unsupported(name: str) -> str | None:
@@ -85,7 +85,7 @@ def choose_backend(
 def _unsupported(
     name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks
 ) -> str | None:
-    """Why a backend cannot do this, or None."""
+    """Why a backend cannot compute this, or None."""
     if name == "reference":
         return None
     if is_traced_or_transformed():

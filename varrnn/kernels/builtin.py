@@ -65,7 +65,7 @@ def unsupported(cell: Cell, x: Tensor, rows: StepRows, masks: Masks) -> str | No
         return "torch's own LSTM cannot mask its memory"
     if not (masks.z_x.shape[1] == 1 or folds(masks.z_x)):
         return "torch's own layers take one input for all gates; masks of x per gate need per_batch"
-    return None if x.numel() else "torch's own layers refuse an empty batch"
+    return None if x.numel() else "torch's own layers do not take an empty batch"
 
 
 def fold(weight: Tensor, z: Tensor, gates: int) -> Tensor:

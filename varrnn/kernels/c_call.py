@@ -11,8 +11,9 @@ from varrnn.kernels import c_library
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.step_rows import StepRows
 
-CHUNK_ROWS = 512  # the gates of a chunk with so many rows fit into the second-level cache
-# Rows of x and h that go into a weight's gradient at once: their panels fit into that cache too (csrc/layer.h: DEPTH).
+CHUNK_ROWS = 512  # rows of a chunk of steps, about: their gates fit into the second-level cache
+# Rows of x and h that are multiplied into a weight's gradient at once (csrc/layer.h: depth): their panels hold at most
+# PANEL_NUMBERS numbers, which fit into that cache too.
 PANEL_NUMBERS, MIN_DEPTH, MAX_DEPTH = 3 * 2**16, 64, 512
 
 
@@ -31,7 +32,7 @@ def ptr_fields(*names: str) -> list[tuple[str, type]]:
 
 
 LAYER_FIELDS = (
-    *int_fields("steps", "batch", "inputs", "size", "threads"),
+    *int_fields("steps", "batch", "inputs", "size", "num_gates", "threads"),
     *ptr_fields("begins"),
     *int_fields("chunk_rows", "save_gates"),
     *int_fields("gate_activation", "candidate_activation"),
@@ -67,7 +68,8 @@ class Call:
         threads = c_library.threads(self.batch, size)
         self.chunk_rows = chunk_rows(rows)
         self.set_ints(steps=rows.steps, batch=self.batch, inputs=inputs, size=size, chunk_rows=self.chunk_rows)
-        self.set_ints(threads=threads)
+        gates = w.w_hh.shape[0] // size
+        self.set_ints(num_gates=gates, threads=threads)
         self.set_tensors(begins=torch.tensor(rows.begins) if rows.packed else None)
         self.set_tensors(row_begins=torch.empty(threads + 1, dtype=torch.int64))
         gate, candidate = (
@@ -79,7 +81,6 @@ class Call:
         self.set_tensors(x=x, w_ih=w.w_ih, w_hh=w.w_hh)
         self.set_mask("z_x", masks.z_x, inputs)
         self.set_mask("z_h", masks.z_h, size)
-        gates = w.w_hh.shape[0] // size
         self.set_tensors(packed_ih=self.pack_buffer(gates, inputs, size), packed_hh=self.pack_buffer(gates, size, size))
 
     def set_ints(self, **values: int) -> None:
@@ -93,7 +94,7 @@ class Call:
             setattr(self.arguments, name, None if whole is None else whole.data_ptr())
 
     def set_mask(self, name: str, z: Tensor, units: int) -> None:
-        """A mask with its last two axes in full; time and gate axes of size 1 stay so."""
+        """A mask, expanded along batch and units only: time and gate axes of size 1 keep that size."""
         self.keepalive[name] = whole = None if is_identity(z) else z.expand(-1, -1, self.batch, units).contiguous()
         if whole is None:
             setattr(self.arguments, name, Mask(None, 0, 1))
@@ -116,7 +117,7 @@ class Call:
         )
 
     def alloc_panels(self) -> None:
-        """Memory for x or h in panels, in which every thread multiplies some rows with the gradients of the gates."""
+        """Memory of each thread for some rows of x or h in panels, which a weight's gradient is computed from."""
         arguments = self.arguments
         columns = c_library.padded_columns(max(arguments.inputs, arguments.size))
         depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
@@ -124,7 +125,7 @@ class Call:
         self.set_tensors(packed_x=self.x.new_empty(arguments.threads, depth, columns))
 
     def alloc_grad(self, weight: Tensor) -> Tensor:
-        """Memory for the gradient of a weight; the first chunk, if there is one, overwrites it."""
+        """Memory for the gradient of a weight: C overwrites it, unless there are no rows at all."""
         return (self.x.new_empty if self.x.numel() else self.x.new_zeros)(weight.shape)
 
     def run(self, function: str) -> None:

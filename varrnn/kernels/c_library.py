@@ -36,7 +36,7 @@ _disabled = False
 
 
 class Unavailable(Exception):
-    """Why this machine does without the C code."""
+    """The C code cannot be used on this machine; the message is the reason."""
 
 
 def unsupported(*tensors: Tensor | None) -> str | None:
@@ -83,7 +83,7 @@ def get_library() -> ctypes.CDLL | None:
 
 @functools.cache
 def load_status() -> tuple[ctypes.CDLL | None, str]:
-    """The compiled code, if any, and a sentence about it. Without it torch operations do the work."""
+    """The compiled code or None, and a description: the file of the C code, or why torch operations are used."""
     try:
         check_machine()
         openmp = torch_openmp()
@@ -107,7 +107,7 @@ def padded_columns(columns: int) -> int:
 
 
 def check_machine() -> None:
-    """Is this code wanted, and written for this machine?"""
+    """Raise ``Unavailable`` where the C code is disabled or not written for this machine."""
     if os.environ.get(ENV_VAR, "1") == "0":
         raise Unavailable(f"{ENV_VAR}=0")
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
@@ -159,7 +159,7 @@ def cache() -> Path:
 
 
 def cpu_signature() -> str:
-    """What -march=native depends on: a home folder may be shared by machines of several kinds."""
+    """What -march=native depends on: machines with different processors may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -168,7 +168,7 @@ def cpu_signature() -> str:
 
 
 def load(file: Path, openmp: ctypes.CDLL) -> ctypes.CDLL:
-    """Load the library and hand it torch's threads."""
+    """Load the library and give it torch's OpenMP functions."""
     lib = ctypes.CDLL(str(file))
     lib.use_threads.argtypes = (ctypes.c_void_p,) * len(THREADS)
     lib.use_threads(*(ctypes.cast(getattr(openmp, name), ctypes.c_void_p) for name in THREADS))
@@ -179,7 +179,7 @@ THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def torch_openmp() -> ctypes.CDLL:
-    """Torch's own library, through which its threads are found: a second pool would fight with them for the cores."""
+    """torch's library, whose OpenMP threads the C code uses: a second thread pool would compete for the cores."""
     torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     if not all(hasattr(torch_library, name) for name in THREADS):
         raise Unavailable("this build of torch does not use OpenMP threads")

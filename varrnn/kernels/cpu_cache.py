@@ -6,7 +6,7 @@ from pathlib import Path
 
 FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 SYSCONF = {1: 188, 2: 191, 3: 194}  # glibc's _SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE
-DEFAULTS = {1: 32 * 2**10, 2: 2**20, 3: 32 * 2**20}  # where the system does not tell
+DEFAULTS = {1: 32 * 2**10, 2: 2**20, 3: 32 * 2**20}  # where the system does not report them
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -39,9 +39,9 @@ def _from_sys(folder: Path) -> dict[int, int]:
 
 
 def _from_sysconf() -> dict[int, int]:
-    """What the C library knows; 0 or -1 is nothing."""
+    """What the C library reports; 0 and -1 mean unknown."""
     if not hasattr(os, "confstr_names") or "CS_GNU_LIBC_VERSION" not in os.confstr_names:
-        return {}  # other C libraries number other things so
+        return {}  # SYSCONF has glibc's numbers
     found = {}
     for level, number in SYSCONF.items():
         try:

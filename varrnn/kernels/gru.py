@@ -1,6 +1,6 @@
 """The GRU over a whole sequence as one operation of autograd; gru_torch.py and gru_c.py compute it.
 
-r, u = sigm((x_t o z_x) W + (h_{t-1} o z_h) U + b);  h_t = (1 - u) o n + u o h_{t-1}, where h_n is
+r, u = sigm((x_t o z_x) W + (h_{t-1} o z_h) U + b);  h_t = (1 - u) o n + u o h_{t-1}, with the candidate
 n = tanh(x W_n + b_n + r o h_n), h_n = (h_{t-1} o z_n) U_n + b_hn  (reset after the product, torch's variant), or
 n = tanh(x W_n + b_n + h_n),     h_n = (r o h_{t-1} o z_n) U_n     (reset before it, as in the authors' Keras fork).
 r, u, n, h, and h_n where the reset comes after it, are saved.

@@ -1,7 +1,6 @@
 """The GRU in torch operations, for every device and dtype."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from varrnn.dropout import Masks, is_identity
 from varrnn.kernels.gru import Saved
 from varrnn.kernels.matmul import (
     GateGradient,
+    InputGradients,
     Recurrence,
     chunks,
     input_projection,
@@ -46,26 +46,6 @@ def input_bias(w: Weights, reset_after: bool) -> Tensor | None:
         size = w.w_hh.shape[1]
         bias[2 * size :] = w.b_ih[2 * size :]
     return bias
-
-
-@dataclass
-class WeightGrads:
-    """The gradients of the weights, summed over the chunks."""
-
-    w_ih: Tensor | None = None
-    w_ru: Tensor | None = None
-    w_n: Tensor | None = None
-    b_ih: Tensor | None = None
-    b_hh: Tensor | None = None
-
-    def add_biases(self, of_x: GateGradient, of_ru: GateGradient, of_hn: GateGradient) -> None:
-        new = of_x.rows.sum(0), torch.cat([of_ru.rows.sum(0), of_hn.rows.sum(0)])
-        first = self.b_ih is None or self.b_hh is None
-        self.b_ih, self.b_hh = new if first else (self.b_ih + new[0], self.b_hh + new[1])  # type: ignore[operator]
-
-    def weights(self) -> tuple[Tensor | None, Tensor | None]:
-        ru, n = to_weight_layout(self.w_ru), to_weight_layout(self.w_n)
-        return to_weight_layout(self.w_ih), None if ru is None or n is None else torch.cat([ru, n])
 
 
 def run_forward(
@@ -131,14 +111,14 @@ def forward_steps(
 
 
 def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    """Chunks in reverse; the gates' gradient exists for one chunk only and is still in the cache for the weights."""
     rows, size = s.rows, s.h.shape[-1]
     x, h, gates = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, s.gates))
     all_h_n = None if s.h_n is None else s.h_n.reshape(-1, size)
     grads = None if dh_out is None else dh_out.reshape(-1, size)
     dh = x.new_zeros(0, size)
-    dx = torch.empty_like(x) if needs_grad[0] else None
-    sums = WeightGrads()
+    inputs = InputGradients(x, s.w.w_ih, rows, (needs_grad[0], needs_grad[2], needs_grad[4]))
+    dw_ru = dw_n = db_hh = None
     recurrence = GRURecurrence(s.cell, s.w, s.masks.z_h, (rows.steps, rows.batch), backwards=True)
     for start, stop in reversed(chunks(h, 3 * size, rows)):
         part, sizes = rows.rows(start, stop), rows.sizes[start:stop]
@@ -148,22 +128,19 @@ def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) ->
         d_ru, d_n, d_hn = local_gradients(s.cell, gates[part], h_prev, h_n)
         grad_output = None if grads is None else grads[part].split(sizes)
         dh = backward_steps(s.cell, (d_ru, d_n, d_hn, gates[part]), start, sizes, dh, grad_output, recurrence)
-        of_x = GateGradient(torch.cat([d_ru, d_n], dim=-1), 3)
-        of_ru, of_hn = GateGradient(d_ru, 2), GateGradient(d_hn, 1)
-        if needs_grad[2]:
-            sums.w_ih = of_x.weight_grad(masked_input(rows.view(x, start, stop), z_x), sums.w_ih)
+        inputs.add(GateGradient(torch.cat([d_ru, d_n], dim=-1), 3), z_x, start, stop)
         if needs_grad[3]:
             z_ru, z_n = split_mask(z_h)
             read = h_prev if s.cell.reset_after else h_prev * gates[part, :size]
             shape = rows.view(h, start, stop).shape
-            sums.w_ru = of_ru.weight_grad(masked_input(h_prev.view(shape), z_ru), sums.w_ru)
-            sums.w_n = of_hn.weight_grad(masked_input(read.view(shape), z_n), sums.w_n)
-        if needs_grad[4] or needs_grad[5]:
-            sums.add_biases(of_x, of_ru, of_hn)
-        if dx is not None:
-            of_x.input_grad(s.w.w_ih, z_x, rows.view(dx, start, stop))
-    dx = None if dx is None else dx.view(s.x.shape)
-    return dx, dh, *sums.weights(), sums.b_ih if needs_grad[4] else None, sums.b_hh if needs_grad[5] else None
+            dw_ru = GateGradient(d_ru, 2).weight_grad(masked_input(h_prev.view(shape), z_ru), dw_ru)
+            dw_n = GateGradient(d_hn, 1).weight_grad(masked_input(read.view(shape), z_n), dw_n)
+        if needs_grad[5]:
+            db = torch.cat([d_ru.sum(0), d_hn.sum(0)])
+            db_hh = db if db_hh is None else db_hh.add_(db)
+    dx = None if inputs.dx is None else inputs.dx.view(s.x.shape)
+    ru, n = to_weight_layout(dw_ru), to_weight_layout(dw_n)
+    return dx, dh, inputs.dw, None if ru is None or n is None else torch.cat([ru, n]), inputs.db, db_hh
 
 
 def local_gradients(cell: GRUCell, gates: Tensor, h_prev: Tensor, h_n: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

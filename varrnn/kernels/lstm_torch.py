@@ -10,6 +10,7 @@ from varrnn.dropout import Masks, is_identity
 from varrnn.kernels.lstm import Saved
 from varrnn.kernels.matmul import (
     GateGradient,
+    InputGradients,
     Recurrence,
     bias_grads,
     chunks,
@@ -100,13 +101,13 @@ class CellMask:
 def run_backward(
     s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs_grad: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gates' gradient lives for one chunk only and goes into the weights from the cache."""
+    """Chunks in reverse; the gates' gradient exists for one chunk only and is still in the cache for the weights."""
     rows, size = s.rows, s.h.shape[-1]
     x, h, c, gates = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, s.c, s.gates))
     grads = tuple(None if d is None else d.reshape(-1, size) for d in (dh_out, dc_out))
     state = x.new_zeros(0, size), x.new_zeros(0, size)
-    dx = torch.empty_like(x) if needs_grad[0] else None
-    dw_ih = dw_hh = db = None
+    inputs = InputGradients(x, s.w.w_ih, rows, (needs_grad[0], needs_grad[3], needs_grad[5] or needs_grad[6]))
+    dw_hh = None
     recurrence = Recurrence(s.w.w_hh, s.masks.z_h, 4, (rows.steps, rows.batch), backwards=True)
     cell_mask = CellMask(s.masks.z_c)
     parts = chunks(h, 4 * size, rows)
@@ -122,16 +123,11 @@ def run_backward(
         chunk = (da, dh_dc, gates[part])
         state = backward_steps(chunk, start, rows.sizes[start:stop], state, grad_output, recurrence, cell_mask)
         gradient = GateGradient(da, 4)
-        if needs_grad[3]:
-            dw_ih = gradient.weight_grad(masked_input(rows.view(x, start, stop), z_x), dw_ih)
+        inputs.add(gradient, z_x, start, stop)
         if needs_grad[4]:
             dw_hh = gradient.weight_grad(masked_input(h_prev.view(rows.view(h, start, stop).shape), z_h), dw_hh)
-        if needs_grad[5] or needs_grad[6]:
-            db = da.sum(0) if db is None else db.add_(da.sum(0))
-        if dx is not None:
-            gradient.input_grad(s.w.w_ih, z_x, rows.view(dx, start, stop))
-    dx = None if dx is None else dx.view(s.x.shape)
-    return dx, *state, to_weight_layout(dw_ih), to_weight_layout(dw_hh), *bias_grads(db, *needs_grad[5:7])
+    dx = None if inputs.dx is None else inputs.dx.view(s.x.shape)
+    return dx, *state, inputs.dw, to_weight_layout(dw_hh), *bias_grads(inputs.db, *needs_grad[5:7])
 
 
 def local_gradients(

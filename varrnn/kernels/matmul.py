@@ -74,7 +74,7 @@ def gate_view(rows: Tensor, gates: int) -> Tensor:
 
 
 def bias_grads(db: Tensor | None, b_ih: bool, b_hh: bool) -> tuple[Tensor | None, Tensor | None]:
-    """The gradient of two biases that are added, for those that need it; in memory of its own for each."""
+    """The gradient of b_ih + b_hh for each of the two that needs it; the two tensors never share memory."""
     return db if b_ih else None, (db.clone() if b_ih and db is not None else db) if b_hh else None
 
 
@@ -159,6 +159,33 @@ def to_weight_layout(total: Tensor | None) -> Tensor | None:
     if total is None or total.dim() == 2:
         return None if total is None else total.t().contiguous()
     return total.transpose(1, 2).flatten(0, 1)
+
+
+class InputGradients:
+    """The gradients of x, W and b through the input product x W + b, chunk by chunk; None where not needed.
+
+    ``needs_grad`` says which of the three are.
+    """
+
+    def __init__(self, x: Tensor, w_ih: Tensor, rows: StepRows, needs_grad: tuple[bool, bool, bool]) -> None:
+        self.x, self.w_ih, self.rows, self.needs_grad = x, w_ih, rows, needs_grad
+        self.dx = torch.empty_like(x) if needs_grad[0] else None
+        self._dw: Tensor | None = None
+        self.db: Tensor | None = None
+
+    def add(self, da: GateGradient, z_x: Tensor, start: int, stop: int) -> None:
+        """Add what comes from the gates of some steps, whose mask is z_x."""
+        if self.needs_grad[1]:
+            self._dw = da.weight_grad(masked_input(self.rows.view(self.x, start, stop), z_x), self._dw)
+        if self.needs_grad[2]:
+            db = da.rows.sum(0)
+            self.db = db if self.db is None else self.db.add_(db)
+        if self.dx is not None:
+            da.input_grad(self.w_ih, z_x, self.rows.view(self.dx, start, stop))
+
+    @property
+    def dw(self) -> Tensor | None:
+        return to_weight_layout(self._dw)
 
 
 def live_rows(z: Tensor, rows: int) -> Tensor:

@@ -9,6 +9,7 @@ from varrnn.cells import RNNCell, Weights
 from varrnn.dropout import Masks
 from varrnn.kernels.matmul import (
     GateGradient,
+    InputGradients,
     Recurrence,
     bias_grads,
     chunks,
@@ -40,12 +41,12 @@ def run_forward(cell: RNNCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights
 
 
 def run_backward(s: Saved, dh_out: Tensor, needs_grad: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Chunks in reverse; the gradient before the activation lives for one chunk only."""
+    """Chunks in reverse; the gradient of the activation's input exists for one chunk only."""
     rows, size = s.rows, s.h.shape[-1]
     x, h, grads = (t.reshape(-1, t.shape[-1]) for t in (s.x, s.h, dh_out))
     dh = x.new_zeros(0, size)
-    dx = torch.empty_like(x) if needs_grad[0] else None
-    dw_ih = dw_hh = db = None
+    inputs = InputGradients(x, s.w.w_ih, rows, (needs_grad[0], needs_grad[2], needs_grad[4] or needs_grad[5]))
+    dw_hh = None
     recurrence = Recurrence(s.w.w_hh, s.masks.z_h, 1, (rows.steps, rows.batch), backwards=True)
     for start, stop in reversed(chunks(h, size, rows)):
         part, sizes = rows.rows(start, stop), rows.sizes[start:stop]
@@ -57,14 +58,9 @@ def run_backward(s: Saved, dh_out: Tensor, needs_grad: Sequence[bool]) -> tuple[
             activation_backward(s.cell.nonlinearity, fill_rows(dh, sizes[t]).add_(grad), h_t, grad_input=da_t)
             dh = recurrence.backward(da_t, start + t)
         gradient = GateGradient(da, 1)
-        if needs_grad[2]:
-            dw_ih = gradient.weight_grad(masked_input(rows.view(x, start, stop), z_x), dw_ih)
+        inputs.add(gradient, z_x, start, stop)
         if needs_grad[3]:
             h_prev = rows.previous(h, s.h0, start, stop).view(rows.view(h, start, stop).shape)
             dw_hh = gradient.weight_grad(masked_input(h_prev, z_h), dw_hh)
-        if needs_grad[4] or needs_grad[5]:
-            db = da.sum(0) if db is None else db.add_(da.sum(0))
-        if dx is not None:
-            gradient.input_grad(s.w.w_ih, z_x, rows.view(dx, start, stop))
-    dx = None if dx is None else dx.view(s.x.shape)
-    return dx, dh, to_weight_layout(dw_ih), to_weight_layout(dw_hh), *bias_grads(db, *needs_grad[4:6])
+    dx = None if inputs.dx is None else inputs.dx.view(s.x.shape)
+    return dx, dh, inputs.dw, to_weight_layout(dw_hh), *bias_grads(inputs.db, *needs_grad[4:6])

@@ -32,11 +32,11 @@ def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, tar
     return run_forward(*inputs, targets, save_logits=False)[0]
 
 
-IGNORE_NONE = torch.iinfo(torch.int64).min  # no target is left out: torch's usual -100 is a mistake here
+IGNORE_NONE = torch.iinfo(torch.int64).min  # no target is ignored: torch's default of -100 would hide a mistake
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> None:
-    """C reads as far as it is told, so shapes are looked at first."""
+    """Check the shapes: the C code does not."""
     fits = x.dim() == weight.dim() == 2 and x.shape[1] == weight.shape[1] and targets.shape == x.shape[:1]
     if not fits or (bias is not None and bias.shape != weight.shape[:1]):
         inputs = {"x": x, "weight": weight, "bias": bias, "targets": targets}
@@ -57,7 +57,7 @@ class Arguments(ctypes.Structure):
 
 
 class TargetLogProbabilities(torch.autograd.Function):
-    """Keeps the logits and the logarithm of their sum."""
+    """Saves the logits and their logsumexp for the backward pass."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, targets):  # type: ignore[no-untyped-def]
@@ -116,7 +116,7 @@ def run(
     block: int = 1,
     save_logits: bool = True,
 ) -> None:
-    """Call the C code; what it reads is made one piece of memory, and lives until it is done."""
+    """Call the C code with contiguous tensors, which are kept alive until it returns."""
     arguments = Arguments(*x.shape, len(weight), c_library.threads(len(x), len(weight)), save_logits, block=block)
     keepalive = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in keepalive.items():

@@ -42,7 +42,7 @@ class StepRows:
         return slice(self.begins[start], self.begins[stop])
 
     def chunks(self, rows: int) -> list[tuple[int, int]]:
-        """Cut the steps into parts of at most so many rows, at least one step each."""
+        """Cut the steps into parts of at most ``rows`` rows, at least one step each."""
         if not self.packed:
             size = max(1, rows // max(1, self.batch))
             return [(start, min(start + size, self.steps)) for start in range(0, self.steps, size)]
@@ -117,6 +117,6 @@ class StepRows:
         return padded
 
     def unpad(self, history: Tensor) -> Tensor:
-        """The way back of ``pad``."""
+        """The inverse of ``pad``."""
         _, t, b = self.index
         return history.flatten(0, 1).index_select(0, (t * self.batch + b).to(history.device, non_blocking=True))

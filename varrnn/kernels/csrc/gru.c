@@ -46,7 +46,7 @@ static void compute_ru(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     for (i64 gate = 0; gate < 2 + p->reset_after; gate++) {
         const i64 copy = s->z_h.num_gates > 1 ? gate : 0;
         const float *h = s->z_h.data ? s->masked_h + copy * s->batch * n : h_before(s, t);
-        float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, GATES, t, row) + gate * n + column;
+        float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, t, row) + gate * n + column;
         const float *init = gate == 2 ? (p->bias_hn ? p->bias_hn + column : 0) : to;
         const i64 next = gate == 2 ? n : GATES * n;
         recur(s, t, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
@@ -77,7 +77,7 @@ static void compute_h(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     if (!p->reset_after) recur(s, t, 2, rows, width, column, p->read + row * n, 0, 0, sums);
     for (i64 r = 0; r < rows; r++) {
         const i64 at = (row + r) * n + column;
-        float *gates = gates_at(s, GATES, t, row + r) + column;
+        float *gates = gates_at(s, t, row + r) + column;
         if (p->reset_after) multiply(width, gates, h_n_at(p, t, row + r) + column, sums + r * WIDTH);
         float *input = gates + 2 * n, *h = s->h + now + at;
 #define FORWARD(gate, candidate) \
@@ -96,15 +96,13 @@ static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
         for (i64 k = 0; k < tiles(rows); k++)
             compute_ru(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
     for (i64 b = row; !p->reset_after && b < row + rows; b++) {
-        multiply(n, gates_at(s, GATES, t, b), previous + b * n, p->read + b * n);
+        multiply(n, gates_at(s, t, b), previous + b * n, p->read + b * n);
         if (s->z_h.data) multiply(n, p->read + b * n, candidate_mask(s, t, b), p->read + b * n);
     }
     for (i64 column = 0; column < n; column += WIDTH)
         for (i64 k = 0; k < tiles(rows); k++)
             compute_h(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
 }
-
-static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
 
 /* Back through u and n of one sequence: dh turns into the part that passes by u. */
 INLINE void gru_pointwise_grad(const int gate, const int kind, i64 n, const float *gates, const float *previous,
@@ -137,7 +135,7 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const float *m_n = candidate_mask(s, t, 0);
     float *dh_n = p->reset_after ? p->dh_n + now - begin_of(s, s->chunk_start) * n : 0;
     for (i64 b = row; b < row + rows; b++) {
-        float *dh = s->dh + b * n, *da = da_at(s, GATES, t, b), *gates = gates_at(s, GATES, t, b);
+        float *dh = s->dh + b * n, *da = da_at(s, t, b), *gates = gates_at(s, t, b);
         if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
 #define BACKWARD(gate, candidate) gru_pointwise_grad(gate, candidate, n, gates, previous + b * n, dh, da)
         WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, BACKWARD)
@@ -149,19 +147,18 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
         input_grad(s, 1, dh_n + row * n, n, &s->z_h, m_n, row, rows, n, p->packed_n, s->dh, few);
     } else {
         memset(p->read + row * n, 0, rows * n * sizeof(float));
-        input_grad(s, 1, da_at(s, GATES, t, row) + 2 * n, next, &s->z_h, m_n, row, rows, n, p->packed_n, p->read, few);
+        input_grad(s, 1, da_at(s, t, row) + 2 * n, next, &s->z_h, m_n, row, rows, n, p->packed_n, p->read, few);
         for (i64 b = row; b < row + rows; b++) {
-            const float *r = gates_at(s, GATES, t, b), *d_read = p->read + b * n;
-            reset_grad(s, r, previous + b * n, d_read, da_at(s, GATES, t, b));
+            const float *r = gates_at(s, t, b), *d_read = p->read + b * n;
+            reset_grad(s, r, previous + b * n, d_read, da_at(s, t, b));
             add_product(n, d_read, r, s->dh + b * n);
         }
     }
-    input_grad(s, 2, da_at(s, GATES, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few);
+    input_grad(s, 2, da_at(s, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few);
 }
 
-static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }
-
-static void weight_grads(const void *work, i64 thread) {
+/* The candidate's product with U reads another h, or has another gradient, than those of r and u. */
+static void gru_weight_grads(const void *work, i64 thread) {
     const gru *p = work;
     const layer *s = &p->all;
     const i64 n = s->size, next = GATES * n, rows = rows_in_chunk(s);
@@ -183,21 +180,15 @@ static void weight_grads(const void *work, i64 thread) {
     }
 }
 
-static void pack_forward_weights(const void *p, i64 thread) { pack_forward(p, GATES, thread); }
-
-static void pack_backward_weights(const void *work, i64 thread) {
+static void gru_pack_backward(const void *work, i64 thread) {
     const gru *p = work;
     const layer *s = &p->all;
-    const i64 n = s->size, h = panels(n), x = panels(s->inputs);
-    pack(s->w_hh, 2, n, n, first_of(s, h, thread), first_of(s, h, thread + 1), s->packed_hh);
-    pack(s->w_hh + 2 * n * n, 1, n, n, first_of(s, h, thread), first_of(s, h, thread + 1), p->packed_n);
-    if (s->dx) pack(s->w_ih, GATES, n, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
+    const i64 n = s->size, first = first_of(s, panels(n), thread), last = first_of(s, panels(n), thread + 1);
+    pack(s->w_hh, 2, n, n, first, last, s->packed_hh);
+    pack(s->w_hh + 2 * n * n, 1, n, n, first, last, p->packed_n);
+    pack_w_ih(s, thread);
 }
 
-void gru_forward(gru *p) { run_forward(&p->all, pack_forward_weights, forward_chunk); }
+void gru_forward(gru *p) { run_forward(&p->all, forward_step); }
 
-void gru_backward(gru *p) {
-    const layer *s = &p->all;
-    const int wanted = s->dw_ih || s->dw_hh || s->db || p->db_hh;
-    run_backward(&p->all, pack_backward_weights, backward_chunk, wanted ? weight_grads : 0);
-}
+void gru_backward(gru *p) { run_backward(&p->all, gru_pack_backward, backward_step, gru_weight_grads); }

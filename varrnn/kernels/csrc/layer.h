@@ -7,33 +7,34 @@
 
 #include "tiles.h"
 
-enum { DEPTH = 512 }; /* at most so many rows at once go into the gradients of the weights */
+enum { DEPTH = 512 }; /* rows that are multiplied into the gradients of the weights at once, at most */
 
-/* Step t has its rows from begins[t] to begins[t + 1] on; they never become more, and row b of a step continues row b of
+/* Step t has the rows from begins[t] to begins[t + 1]; they never become more, and row b of a step continues row b of
  * the step before (packed sequences, the longest first). With begins NULL every step has the whole batch. Shapes are
- * (rows of all steps, units) unless told otherwise. */
+ * (rows of all steps, units) unless stated otherwise. */
 typedef struct {
-    i64 steps, batch, inputs, size, threads;
+    i64 steps, batch, inputs, size, num_gates, threads;
     const i64 *begins;
-    i64 chunk_rows;                      /* about so many rows at once: their gates stay in the cache */
+    i64 chunk_rows;                      /* rows of a chunk, at most: their gates stay in the cache */
     i64 save_gates;                      /* 1: the gates of all steps are kept; 0: of one chunk */
     i64 gate_activation, candidate_activation;
-    const float *x, *w_ih, *w_hh, *bias; /* bias (gates * size) or NULL */
+    const float *x, *w_ih, *w_hh, *bias; /* bias (num_gates * size) or NULL */
     const float *h0;                     /* (batch, size) */
     mask z_x, z_h;
-    float *gates, *h;                    /* gates (rows, gates, size) */
+    float *gates, *h;                    /* gates (rows, num_gates, size) */
     float *packed_ih, *packed_hh;        /* W and U in panels */
     float *masked_x, *masked_h;          /* forward: (copies, chunk_rows, inputs) and (copies, batch, size) */
     const float *dh_out;                 /* gradient from outside, or NULL */
-    float *da;                           /* (chunk_rows, gates, size): gradient of the gates' inputs */
+    float *da;                           /* (chunk_rows, num_gates, size): gradient of the gates' inputs */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
     float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
-    i64 depth, packed_columns;           /* so many rows at once go into the gradients of the weights, up to DEPTH */
+    i64 depth, packed_columns;           /* depth: rows that go into weight_grad at once, up to DEPTH */
     float *packed_x;                     /* backward: (threads, depth, packed_columns), x or h in panels */
     i64 *row_begins;                     /* (threads + 1): the rows of the batch that each thread has in a chunk */
     i64 chunk_start, chunk_end;          /* the steps of the current chunk */
 } layer;
 
+INLINE i64 all_units(const layer *s) { return s->num_gates * s->size; } /* of all gates, in one row */
 INLINE i64 first_of(const layer *s, i64 n, i64 thread) { return split_begin(n, thread, s->threads); }
 
 /* The first row of a step, the number of its rows, the rows of the chunk. */
@@ -45,23 +46,35 @@ static i64 rows_in_chunk(const layer *s) { return begin_of(s, s->chunk_end) - be
 INLINE const float *h_before(const layer *s, i64 t) { return t ? s->h + begin_of(s, t - 1) * s->size : s->h0; }
 
 /* The gates of a step, or of its gradient, at a row of the batch. */
-INLINE float *gates_at(const layer *s, int gates, i64 t, i64 row) {
-    return s->gates + (begin_of(s, t) - (s->save_gates ? 0 : begin_of(s, s->chunk_start)) + row) * gates * s->size;
+INLINE float *gates_at(const layer *s, i64 t, i64 row) {
+    return s->gates + (begin_of(s, t) - (s->save_gates ? 0 : begin_of(s, s->chunk_start)) + row) * all_units(s);
 }
-INLINE float *da_at(const layer *s, int gates, i64 t, i64 row) {
-    return s->da + (begin_of(s, t) - begin_of(s, s->chunk_start) + row) * gates * s->size;
+INLINE float *da_at(const layer *s, i64 t, i64 row) {
+    return s->da + (begin_of(s, t) - begin_of(s, s->chunk_start) + row) * all_units(s);
 }
 
-static void pack_forward(const layer *s, int gates, i64 thread) {
+/* The share of a thread in some work; p is a layer, or a cell, whose first member is a layer. */
+typedef void work_fn(const void *p, i64 thread);
+
+/* The thread's panels of W and U for a forward pass, */
+static void pack_forward(const void *p, i64 thread) {
+    const layer *s = p;
     const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
-    pack_transposed(s->w_ih, gates, s->size, s->inputs, first, last, s->packed_ih);
-    pack_transposed(s->w_hh, gates, s->size, s->size, first, last, s->packed_hh);
+    pack_transposed(s->w_ih, s->num_gates, s->size, s->inputs, first, last, s->packed_ih);
+    pack_transposed(s->w_hh, s->num_gates, s->size, s->size, first, last, s->packed_hh);
 }
 
-static void pack_backward(const layer *s, int gates, i64 thread) {
-    const i64 h = panels(s->size), x = panels(s->inputs);
-    pack(s->w_hh, gates, s->size, s->size, first_of(s, h, thread), first_of(s, h, thread + 1), s->packed_hh);
-    if (s->dx) pack(s->w_ih, gates, s->size, s->inputs, first_of(s, x, thread), first_of(s, x, thread + 1), s->packed_ih);
+/* and for a backward pass. A cell may have another function for U. */
+static void pack_w_ih(const layer *s, i64 thread) {
+    const i64 first = first_of(s, panels(s->inputs), thread), last = first_of(s, panels(s->inputs), thread + 1);
+    if (s->dx) pack(s->w_ih, s->num_gates, s->size, s->inputs, first, last, s->packed_ih);
+}
+
+static void pack_backward(const void *p, i64 thread) {
+    const layer *s = p;
+    const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
+    pack(s->w_hh, s->num_gates, s->size, s->size, first, last, s->packed_hh);
+    pack_w_ih(s, thread);
 }
 
 /* Some rows of the batch at the steps of the chunk as blocks of adjacent rows, numbered from the chunk's first row: a
@@ -82,25 +95,25 @@ INLINE void block_at(const layer *s, const blocks *all, i64 k, i64 *from, i64 *r
 }
 
 /* x W + b of all steps of the chunk for some rows of the batch, panel by panel, into the gates. */
-static void project(const layer *s, int gates, i64 first, i64 last) {
-    const i64 n = s->size, units = s->inputs, start = begin_of(s, s->chunk_start);
-    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, apart = s->chunk_rows * units;
+static void project(const layer *s, i64 first, i64 last) {
+    const i64 n = s->size, gates = s->num_gates, units = s->inputs, start = begin_of(s, s->chunk_start);
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, copy_stride = s->chunk_rows * units;
     const blocks all = blocks_of(s, first, last);
     for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
         apply(&s->z_x, t, s->batch, first, min_i64(last, rows_of(s, t)), units, s->x + begin_of(s, t) * units,
-              s->masked_x + (begin_of(s, t) - start) * units, apart);
+              s->masked_x + (begin_of(s, t) - start) * units, copy_stride);
     for (i64 column = 0; column < n; column += WIDTH)
         for (i64 gate = 0; gate < gates; gate++) {
             const i64 width = min_i64(WIDTH, n - column), dst = gate * n + column;
             const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
-            const float *x = s->z_x.data ? s->masked_x + (copies > 1 ? gate : 0) * apart : s->x + start * units;
+            const float *x = s->z_x.data ? s->masked_x + (copies > 1 ? gate : 0) * copy_stride : s->x + start * units;
             for (i64 block = 0; block < all.count; block++) {
                 i64 from, height;
                 block_at(s, &all, block, &from, &height);
                 for (i64 k = 0; height > 0 && k < tiles(height); k++) {
                     const i64 row = from + tile_begin(height, k), rows = from + tile_begin(height, k + 1) - row;
                     const matmul_args f = {x + row * units, units, 1, units, panel, WIDTH, 0};
-                    float *to = gates_at(s, gates, s->chunk_start, row) + dst;
+                    float *to = gates_at(s, s->chunk_start, row) + dst;
                     product(rows, width, f, s->bias ? s->bias + dst : 0, 0, to, gates * n);
                 }
             }
@@ -109,7 +122,7 @@ static void project(const layer *s, int gates, i64 first, i64 last) {
 
 /* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
  * gates, for one panel of columns. da has its first row, rows of it are `next` long; m is the first gate's mask. */
-static void input_grad_panel(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m,
+static void input_grad_panel(const layer *s, i64 count, const float *da, i64 next, const mask *z, const float *m,
                              i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to, i64 few) {
     const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
     const i64 width = min_i64(WIDTH, units - column);
@@ -132,15 +145,15 @@ static void input_grad_panel(const layer *s, int count, const float *da, i64 nex
         }
 }
 
-static void input_grad(const layer *s, int count, const float *da, i64 next, const mask *z, const float *m, i64 row,
+static void input_grad(const layer *s, i64 count, const float *da, i64 next, const mask *z, const float *m, i64 row,
                        i64 rows, i64 units, const float *packed, float *to, i64 few) {
     for (i64 column = 0; column < units; column += WIDTH)
         input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to, few);
 }
 
 /* The gradient of x for some rows of all steps of the chunk; a panel of W serves all of them. */
-static void x_grad(const layer *s, int gates, i64 first, i64 last) {
-    const i64 units = s->inputs, next = gates * s->size, start = begin_of(s, s->chunk_start);
+static void x_grad(const layer *s, i64 first, i64 last) {
+    const i64 units = s->inputs, gates = s->num_gates, next = all_units(s), start = begin_of(s, s->chunk_start);
     if (!s->dx) return;
     const blocks all = blocks_of(s, first, last);
     i64 from, height;
@@ -155,7 +168,7 @@ static void x_grad(const layer *s, int gates, i64 first, i64 last) {
                              s->dx + (start + from) * units, 0);
         }
         for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
-            input_grad_panel(s, gates, da_at(s, gates, t, first), next, &s->z_x, s->z_x.data + t * s->z_x.step_stride,
+            input_grad_panel(s, gates, da_at(s, t, first), next, &s->z_x, s->z_x.data + t * s->z_x.step_stride,
                              first, min_i64(last, rows_of(s, t)) - first, units, column, s->packed_ih,
                              s->dx + begin_of(s, t) * units, 0);
     }
@@ -187,12 +200,12 @@ static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i
 /* dw (count * size, units) + da^T (x o z) over some rows, for those units of every gate that the thread has.
  * The gates are `gate` and the next ones; da has the first of them in the first row of the chunk. All panels of x are
  * packed first and stay in the second-level cache; a tile of da^T, whose rows lie far apart, is copied. */
-static void weight_grad(const layer *s, const operand *p, int gate, int count, const float *da, i64 next, i64 thread,
+static void weight_grad(const layer *s, const operand *p, i64 gate, i64 count, const float *da, i64 next, i64 thread,
                         i64 from, i64 depth, float *dw) {
     const i64 first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = p->units;
     const int is_first = s->chunk_end == s->steps && from == 0; /* nothing was added before */
     float part[DEPTH * ROWS], *packed = s->packed_x + thread * s->depth * s->packed_columns;
-    for (int g = 0; g < count; g++) {
+    for (i64 g = 0; g < count; g++) {
         for (i64 column = 0; (g == 0 || (p->z->data && p->z->num_gates > 1)) && column < units; column += WIDTH)
             load_panel(s, p, gate + g, column, from, depth, packed + column * depth);
         for (i64 k = 0; k < tiles(last - first); k++) {
@@ -221,23 +234,45 @@ static void bias_grad(const layer *s, const float *da, i64 next, i64 columns, i6
     }
 }
 
-/* One step of some rows of the batch, forward or backward; `of` is the cell, whose first member is the layer. */
-typedef void step(const void *p, i64 t, i64 row, i64 rows);
-typedef void work_fn(const void *p, i64 thread);
-
-/* The thread's rows through the chunk, step by step: a panel of U serves all of them before the next one is read. */
-static void walk_forward(const layer *s, int gates, i64 thread, step *one) {
-    const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
-    project(s, gates, first, last);
-    for (i64 t = s->chunk_start; t < s->chunk_end && first < min_i64(last, rows_of(s, t)); t++)
-        one(s, t, first, min_i64(last, rows_of(s, t)) - first);
+/* The gradients of W, U and b where every gate's product with U reads the same h. */
+static void weight_grads(const void *p, i64 thread) {
+    const layer *s = p;
+    const i64 gates = s->num_gates, next = all_units(s), rows = rows_in_chunk(s);
+    const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, s->size, 0};
+    for (i64 from = 0; from < rows; from += s->depth) {
+        const i64 depth = min_i64(s->depth, rows - from);
+        if (s->dw_ih) weight_grad(s, &x, 0, gates, s->da, next, thread, from, depth, s->dw_ih);
+        if (s->dw_hh) weight_grad(s, &h, 0, gates, s->da, next, thread, from, depth, s->dw_hh);
+        if (s->db) bias_grad(s, s->da, next, next, thread, from, depth, s->db);
+    }
 }
 
-static void walk_backward(const layer *s, int gates, i64 thread, step *one) {
+/* One step of some rows of the batch, forward or backward; p as above. */
+typedef void step_fn(const void *p, i64 t, i64 row, i64 rows);
+
+/* A layer, or a cell, and one of its steps: what a thread needs for a chunk. */
+typedef struct {
+    const void *p;
+    step_fn *step;
+} steps_of;
+
+/* The thread's rows through the chunk, step by step: a panel of U serves all of them before the next one is read. */
+static void forward_chunk(const void *work, i64 thread) {
+    const steps_of *all = work;
+    const layer *s = all->p;
+    const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
+    project(s, first, last);
+    for (i64 t = s->chunk_start; t < s->chunk_end && first < min_i64(last, rows_of(s, t)); t++)
+        all->step(s, t, first, min_i64(last, rows_of(s, t)) - first);
+}
+
+static void backward_chunk(const void *work, i64 thread) {
+    const steps_of *all = work;
+    const layer *s = all->p;
     const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
     for (i64 t = s->chunk_end - 1; t >= s->chunk_start; t--)
-        if (first < min_i64(last, rows_of(s, t))) one(s, t, first, min_i64(last, rows_of(s, t)) - first);
-    x_grad(s, gates, first, last);
+        if (first < min_i64(last, rows_of(s, t))) all->step(s, t, first, min_i64(last, rows_of(s, t)) - first);
+    x_grad(s, first, last);
 }
 
 /* Give each thread rows of the batch, so that all have about the same number of rows in the chunk. */
@@ -247,7 +282,7 @@ static void split_rows(layer *s) {
         s->row_begins[thread] = s->begins ? row : first_of(s, s->batch, thread);
         const i64 wanted = s->begins ? first_of(s, rows_in_chunk(s), thread + 1) : 0;
         for (; given < wanted; row++) {
-            while (rows_of(s, t - 1) <= row) t--; /* the row lives from the first step of the chunk to t */
+            while (rows_of(s, t - 1) <= row) t--; /* the row is in the steps from the first of the chunk to t */
             given += t - s->chunk_start;
         }
     }
@@ -255,23 +290,25 @@ static void split_rows(layer *s) {
 }
 
 /* All chunks, forward and backward. */
-static void run_forward(layer *s, work_fn *pack_weights, work_fn *chunk) {
-    in_threads(pack_weights, s, s->threads);
+static void run_forward(layer *s, step_fn *step) {
+    const steps_of all = {s, step};
+    in_threads(pack_forward, s, s->threads);
     for (s->chunk_start = 0; s->chunk_start < s->steps; s->chunk_start = s->chunk_end) {
         s->chunk_end = s->chunk_start + 1;
         while (s->chunk_end < s->steps && rows_in_chunk(s) + rows_of(s, s->chunk_end) <= s->chunk_rows) s->chunk_end++;
         split_rows(s);
-        in_threads(chunk, s, s->threads);
+        in_threads(forward_chunk, &all, s->threads);
     }
 }
 
-static void run_backward(layer *s, work_fn *pack_weights, work_fn *chunk, work_fn *weight_grads) {
+static void run_backward(layer *s, work_fn *pack_weights, step_fn *step, work_fn *grads) {
+    const steps_of all = {s, step};
     in_threads(pack_weights, s, s->threads);
     for (s->chunk_end = s->steps; s->chunk_end > 0; s->chunk_end = s->chunk_start) {
         s->chunk_start = s->chunk_end - 1;
-        while (s->chunk_start > 0 && rows_in_chunk(s) + rows_of(s, s->chunk_start - 1) <= s->chunk_rows) s->chunk_start--;
+        while (s->chunk_start && rows_in_chunk(s) + rows_of(s, s->chunk_start - 1) <= s->chunk_rows) s->chunk_start--;
         split_rows(s);
-        in_threads(chunk, s, s->threads);
-        if (weight_grads) in_threads(weight_grads, s, s->threads);
+        in_threads(backward_chunk, &all, s->threads);
+        in_threads(grads, s, s->threads);
     }
 }

@@ -40,13 +40,13 @@ static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, co
         const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
         const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
         const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH, few_rows(s, t)};
-        const float *a = gates_at(s, GATES, t, row) + gate * n + column;
+        const float *a = gates_at(s, t, row) + gate * n + column;
         product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
     }
     for (i64 r = 0; r < rows; r++) {
         const i64 at = (row + r) * n + column;
         const float *src = sums + r * WIDTH, *previous = c_before + at;
-        float *a = gates_at(s, GATES, t, row + r) + column, *c = p->c + begin_of(s, t) * n + at;
+        float *a = gates_at(s, t, row + r) + column, *c = p->c + begin_of(s, t) * n + at;
         float *h = s->h + begin_of(s, t) * n + at;
         if (p->z_c.data) {
             const float *z_c = mask_of(&p->z_c, t, 0, s->batch, row + r, n) + column;
@@ -76,8 +76,6 @@ static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
         }
 }
 
-static void forward_chunk(const void *p, i64 thread) { walk_forward(p, GATES, thread, forward_step); }
-
 /* Back through the gates of one sequence: dc turns from after the step to before it, dh is used up. */
 INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int has_cell_mask, i64 n, const float *a,
                                 const float *c, const float *previous, const float *z_c, const float *z_r, float *dh,
@@ -103,9 +101,9 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
     const layer *s = &p->all;
     const i64 n = s->size, now = begin_of(s, t) * n;
     for (i64 b = row; b < row + rows; b++) {
-        const float *a = gates_at(s, GATES, t, b), *c = p->c + now + b * n;
+        const float *a = gates_at(s, t, b), *c = p->c + now + b * n;
         const float *previous = (t ? p->c + begin_of(s, t - 1) * n : p->c0) + b * n;
-        float *dh = s->dh + b * n, *dc = p->dc + b * n, *da = da_at(s, GATES, t, b);
+        float *dh = s->dh + b * n, *dc = p->dc + b * n, *da = da_at(s, t, b);
         if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
         if (p->dc_out) add(n, p->dc_out + now + b * n, dc);
         if (p->z_c.data) {
@@ -118,31 +116,9 @@ static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
         }
     }
     const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
-    input_grad(s, GATES, da_at(s, GATES, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh,
-               few_rows(s, t));
+    input_grad(s, GATES, da_at(s, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few_rows(s, t));
 }
 
-static void backward_chunk(const void *p, i64 thread) { walk_backward(p, GATES, thread, backward_step); }
+void lstm_forward(lstm *p) { run_forward(&p->all, forward_step); }
 
-static void weight_grads(const void *p, i64 thread) {
-    const layer *s = &((const lstm *)p)->all;
-    const i64 next = GATES * s->size, rows = rows_in_chunk(s);
-    const operand x = {&s->z_x, s->x, 0, 0, s->inputs, 0}, h = {&s->z_h, s->h, s->h0, 0, s->size, 0};
-    for (i64 from = 0; from < rows; from += s->depth) {
-        const i64 depth = min_i64(s->depth, rows - from);
-        if (s->dw_ih) weight_grad(s, &x, 0, GATES, s->da, next, thread, from, depth, s->dw_ih);
-        if (s->dw_hh) weight_grad(s, &h, 0, GATES, s->da, next, thread, from, depth, s->dw_hh);
-        if (s->db) bias_grad(s, s->da, next, next, thread, from, depth, s->db);
-    }
-}
-
-static void pack_forward_weights(const void *p, i64 thread) { pack_forward(p, GATES, thread); }
-
-static void pack_backward_weights(const void *p, i64 thread) { pack_backward(p, GATES, thread); }
-
-void lstm_forward(lstm *p) { run_forward(&p->all, pack_forward_weights, forward_chunk); }
-
-void lstm_backward(lstm *p) {
-    const layer *s = &p->all;
-    run_backward(&p->all, pack_backward_weights, backward_chunk, s->dw_ih || s->dw_hh || s->db ? weight_grads : 0);
-}
+void lstm_backward(lstm *p) { run_backward(&p->all, pack_backward, backward_step, weight_grads); }

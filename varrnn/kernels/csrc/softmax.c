@@ -1,6 +1,6 @@
 /* log softmax(x W^T + b) at the targets, forward and backward: kernels/softmax.py in C, for float32 on a CPU.
  *
- * Without a gradient the logits of a few rows live in the cache and nowhere else.
+ * Without a gradient the logits of a few rows exist in the cache only.
  */
 
 #include <math.h>
@@ -23,7 +23,7 @@ typedef struct {
     float *d;                   /* (threads, block, SLICE): gradient of the logits */
     float *dx;                  /* (threads, rows, size), to be summed over the threads, or NULL */
     float *dw, *db;             /* NULL where not wanted; db is added to */
-    i64 block;                  /* backward: so many rows at once, at most DEPTH */
+    i64 block;                  /* backward: rows of a block, at most DEPTH */
     i64 block_start;            /* the first row of the current block */
 } softmax;
 

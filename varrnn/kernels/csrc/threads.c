@@ -1,4 +1,4 @@
-/* Work in torch's own threads, where they are libgomp's; others would fight with them for the cores. */
+/* Work in torch's OpenMP threads: a second thread pool would compete with them for the cores. */
 
 #include "tiles.h"
 

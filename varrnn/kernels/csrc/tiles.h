@@ -22,7 +22,7 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 
 INLINE i64 min_i64(i64 a, i64 b) { return a < b ? a : b; }
 
-/* Where the share of a thread begins when n things are given out. */
+/* Where the share of a thread begins when n items are split evenly. */
 INLINE i64 split_begin(i64 n, i64 thread, i64 threads) { return n * thread / threads; }
 
 /* Rows as tiles of equal height: how many, and where one begins. Columns as panels of WIDTH. */
@@ -30,20 +30,20 @@ INLINE i64 tiles(i64 rows) { return (rows + ROWS - 1) / ROWS; }
 INLINE i64 tile_begin(i64 rows, i64 k) { return rows * k / tiles(rows); }
 INLINE i64 panels(i64 columns) { return (columns + WIDTH - 1) / WIDTH; }
 
-/* What a product takes: a (rows, depth) with entries `row` and `column` apart, and b (depth, width), rows `below`.
- * `few`: the number of rows that are multiplied at this step by all threads together, if no more than FEW, else 0: the
- * order of a row's sum depends on it, not on the rows that one thread has. */
+/* The factors of a product: a (rows, depth) and b (depth, width), with the strides of their axes; b's columns are
+ * adjacent. `few`: the number of rows that are multiplied at this step by all threads together, if no more than FEW,
+ * else 0: the order of a row's sum depends on it, not on the rows that one thread has. */
 typedef struct {
     const float *a;
-    i64 row, column, depth;
+    i64 a_row, a_column, depth;
     const float *b;
-    i64 below;
+    i64 b_row;
     i64 few;
 } matmul_args;
 
 enum { FEW = 3 };
 
-enum { AHEAD = 24 }; /* so many rows of b are fetched ahead: a weight that is larger than the cache streams by */
+enum { AHEAD = 24 }; /* rows of b that are prefetched, for weights that are larger than the cache */
 
 /* out = init + a b, one or two vectors wide; init may be NULL for zeros, or out itself. */
 INLINE void tile(const int rows, const int vectors, matmul_args f, const float *init, i64 init_row, float *out,
@@ -52,13 +52,13 @@ INLINE void tile(const int rows, const int vectors, matmul_args f, const float *
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = init ? *(const vec *)(init + r * init_row + v * LANES) : (vec){0};
-    for (i64 k = 0; k < f.depth; k++, f.a += f.column, f.b += f.below) {
-        __builtin_prefetch(f.b + AHEAD * f.below);
-        if (vectors > 1) __builtin_prefetch(f.b + AHEAD * f.below + LANES);
+    for (i64 k = 0; k < f.depth; k++, f.a += f.a_column, f.b += f.b_row) {
+        __builtin_prefetch(f.b + AHEAD * f.b_row);
+        if (vectors > 1 && LANES == 16) __builtin_prefetch(f.b + AHEAD * f.b_row + LANES); /* another cache line */
         vec left = *(const vec *)f.b, right = left;
         if (vectors > 1) right = *(const vec *)(f.b + LANES);
         for (int r = 0; r < rows; r++) {
-            float x = f.a[r * f.row];
+            float x = f.a[r * f.a_row];
             sum[r][0] += x * left;
             if (vectors > 1) sum[r][1] += x * right;
         }
@@ -67,19 +67,19 @@ INLINE void tile(const int rows, const int vectors, matmul_args f, const float *
         for (int v = 0; v < vectors; v++) *(vec *)(out + r * out_row + v * LANES) = sum[r][v];
 }
 
-/* The same for a few rows: their sums are too few to keep the units busy, so that every `ways`-th k has separate ones. */
+/* The same for a few rows: their sums are too few to keep the units busy, so every `ways`-th k has separate ones. */
 INLINE void flat_tile(const int rows, const int ways, const int vectors, matmul_args f, const float *init, i64 init_row,
                       float *out, i64 out_row) {
     vec sum[4][FEW][2] = {0};
     i64 k = 0;
     for (; k + ways <= f.depth; k += ways)
-        for (int w = 0; w < ways; w++, f.a += f.column, f.b += f.below)
+        for (int w = 0; w < ways; w++, f.a += f.a_column, f.b += f.b_row)
             for (int r = 0; r < rows; r++)
                 for (int v = 0; v < vectors; v++)
-                    sum[w][r][v] += f.a[r * f.row] * *(const vec *)(f.b + v * LANES);
-    for (; k < f.depth; k++, f.a += f.column, f.b += f.below)
+                    sum[w][r][v] += f.a[r * f.a_row] * *(const vec *)(f.b + v * LANES);
+    for (; k < f.depth; k++, f.a += f.a_column, f.b += f.b_row)
         for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vectors; v++) sum[0][r][v] += f.a[r * f.row] * *(const vec *)(f.b + v * LANES);
+            for (int v = 0; v < vectors; v++) sum[0][r][v] += f.a[r * f.a_row] * *(const vec *)(f.b + v * LANES);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++) {
             vec all = sum[0][r][v];
@@ -238,13 +238,14 @@ INLINE const float *mask_of(const mask *z, i64 t, i64 copy, i64 batch, i64 row, 
     return z->data + t * z->step_stride + ((z->num_gates > 1 ? copy : 0) * batch + row) * units;
 }
 
-/* x o z for some rows of a step, a copy for every gate's mask; copies of the result lie `apart` */
+/* x o z for some rows of a step, a copy for every gate's mask, `copy_stride` after the other */
 static void apply(const mask *z, i64 t, i64 batch, i64 first, i64 last, i64 units, const float *x, float *to,
-                  i64 apart) {
+                  i64 copy_stride) {
     for (i64 copy = 0; copy < z->num_gates; copy++)
         for (i64 row = first; row < last; row++)
-            multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units), to + copy * apart + row * units);
+            multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units),
+                     to + copy * copy_stride + row * units);
 }
 
-/* Give out shares of some work (threads.c). */
+/* Run work_fn(p, k) for k = 0 to num_shares - 1 in torch's threads, and wait for all (threads.c). */
 void in_threads(void (*work_fn)(const void *, i64), const void *p, i64 num_shares);
