@@ -11,8 +11,8 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import user_errors
+from varrnn.data.registry import TEXTS
 from varrnn.errors import UserError
-from varrnn.tasks.language_model import CORPORA
 from varrnn.training import open_run
 from varrnn.training.export import export_run
 from varrnn.training.trained import TrainedRun
@@ -46,7 +46,7 @@ def main() -> None:
 def compare(exported: TrainedRun, run: TrainedRun) -> None:
     """Evaluate the exported model on the test text of its run."""
     try:
-        corpus = CORPORA[run.config.task.corpus](run.config.task)  # type: ignore[attr-defined]
+        corpus = TEXTS[run.config.task.corpus].load(run.config.task)  # type: ignore[attr-defined]
     except UserError as error:
         print(f"not evaluated: {error}")
         return
