@@ -290,9 +290,8 @@ def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
 @pytest.mark.slow
 def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     lines = (tmp_path / "valid.txt").read_text().splitlines()
-    backwards = [
-        " ".join(reversed(line.split())) for line in lines
-    ]  # the training makes the result worse, independent of rounding
+    # what is learnt makes the result worse, independent of rounding
+    backwards = [" ".join(reversed(line.split())) for line in lines]
     (tmp_path / "valid.txt").write_text("\n".join(backwards) + "\n")
     overrides = [*tiny, "model=none", "optim.epochs=12", "size.units=48", "mc.samples=0"]
     plain = training_run.run(compose.compose(overrides))["metrics"]
