@@ -57,8 +57,8 @@ test: setup lint ## lint, types, every test and notebook that can run here
 pytest: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal --nbmake notebooks tests $(ARGS)
 
-test-fast: setup ## no subprocesses, no long trainings, a representative part of every large grid (a minute on two cores)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal -m 'not slow' tests $(ARGS)
+test-fast: setup ## no subprocesses, no long trainings, no real corpora, a representative part of every large grid (a minute on two cores)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal -m 'not slow and not data' tests $(ARGS)
 
 lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .

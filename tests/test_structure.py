@@ -73,6 +73,7 @@ def points_up(name: str, other: str) -> bool:
     return here != there and RANK[there] >= max(RANK[here], 1)
 
 
+@pytest.mark.slow
 def test_imports_point_to_earlier_packages_only():
     folders = {folder.name for folder in (ROOT / "varrnn").iterdir() if (folder / "__init__.py").is_file()}
     assert folders | {"library"} == RANK.keys(), "every package has its row"

@@ -18,6 +18,7 @@ from varrnn.training import run as training_run
 
 
 @pytest.mark.parametrize("memory_mb", (0, 64))  # a window of one word, and of many
+@pytest.mark.slow
 def test_row_k_is_what_k_samples_say(memory_mb):
     model = SequenceModel(30, 8, 2, 30, DropoutRates.variational(p_W=0.3, p_U=0.2, p_y=0.3, p_E=0.2, tied=False))
     initialise(model, 0.5, 1)
@@ -31,6 +32,7 @@ def test_row_k_is_what_k_samples_say(memory_mb):
     assert found.likeliest.shape == (6, 24, 5) and (found.likeliest_p.diff(dim=-1) <= 0).all()
 
 
+@pytest.mark.slow
 def test_the_page_gets_the_numbers_back(tmp_path):
     training_run.run(compose.compose([*learnable_texts(tmp_path), f"run_dir={tmp_path / 'run'}"]))
     run = open_run(tmp_path / "run")
@@ -46,6 +48,7 @@ def test_the_page_gets_the_numbers_back(tmp_path):
     assert likeliest == [run.vocabulary.words[number] for number in wanted.likeliest[-1, 0]]
 
 
+@pytest.mark.slow
 def test_a_model_without_dropout_has_nothing_to_shade(tmp_path):
     training_run.run(compose.compose([*learnable_texts(tmp_path), "model=none", f"run_dir={tmp_path / 'run'}"]))
     with pytest.raises(UserError, match="model=none has no dropout"):

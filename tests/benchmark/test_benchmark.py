@@ -135,6 +135,7 @@ def test_the_usual_loop_is_the_same_network():
 
 
 @pytest.mark.parametrize("name", ["small", "sentiment"])
+@pytest.mark.slow
 def test_less_memory_than_nn_lstm(name):
     shape = candidates.SHAPES[name]
     reference = candidates.saved_mb(candidates.TorchModel(shape), shape)
@@ -151,6 +152,7 @@ def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
     assert (shape.steps, shape.batch, shape.clip) == (made.task.steps, made.task.batch_size, made.optim.clip)
 
 
+@pytest.mark.slow
 def test_what_a_gpu_adds(benchmark, monkeypatch):
     """Launches, device memory and the request for the record, with simulated memory counters of a GPU."""
     held, events = iter([100, 300, 100, 500]), []

@@ -153,6 +153,7 @@ def test_a_text_in_which_every_word_is_rare(tmp_path, monkeypatch):
         training_run.run(compose.compose([*TINY, "task.min_count=1000"]))
 
 
+@pytest.mark.slow
 def test_a_start_that_failed_does_not_block_the_right_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
@@ -192,6 +193,7 @@ def test_too_large_for_the_memory_is_one_line(tmp_path, monkeypatch):
         make_run("mc.samples=0", "size.units=10000000")
 
 
+@pytest.mark.slow
 def test_files_that_are_missing_when_a_run_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     measure = LanguageModelTask.epoch_metrics

@@ -60,6 +60,7 @@ def test_the_small_size():
     assert (long.optim.decay, long.optim.max_epoch, long.optim.epochs) == (1.12, 9, 50)
 
 
+@pytest.mark.slow
 def test_protocols_are_one_word_apart():
     paper, code = (compose.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
     assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "exact")
@@ -69,6 +70,7 @@ def test_protocols_are_one_word_apart():
 
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["naive", "moon", "moon_emb"])
+@pytest.mark.slow
 def test_no_protocol_samples_what_table_1_does_not(model) -> None:
     for protocol in ("paper", "authors_code"):
         assert compose.compose(["experiment=ptb_large", f"model={model}", f"protocol={protocol}"]).mc.samples == 0
@@ -103,6 +105,7 @@ def test_names_inside_the_files_are_the_files_names(group):
         assert compose.choices(compose.compose([f"{group}={file.stem}"]))[group] == file.stem
 
 
+@pytest.mark.slow
 def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
     made = compose.compose(["experiment=ptb_medium", "model.p_U=0.3", "seed=2", "runs_root=there"])
     assert made.model.p_E == 0.3
@@ -143,6 +146,7 @@ def test_a_folder_that_an_early_version_named_after_whole_paths_is_used(tmp_path
     assert compose.run_dir(compose.compose(words)) == new
 
 
+@pytest.mark.slow
 def test_what_does_not_change_the_result_does_not_change_the_folder():
     plain = compose.compose([])
     moved = compose.compose(["device=cpu", "threads=3", "mc.samples=7", "train.log_every=1", "progress=false"])

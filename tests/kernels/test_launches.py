@@ -91,6 +91,7 @@ def window(shape: candidates.Shape, rates: DropoutRates) -> int:
 @pytest.mark.parametrize(
     ("size", "tied", "untied"), [("small", 600, 720), ("sentiment", 1450, 1850)]
 )  # all PTB sizes have the same steps and layers
+@pytest.mark.slow
 def test_launches_of_a_window(size, tied, untied, monkeypatch):
     pretend_cuda(monkeypatch)
     shape = replace(candidates.SHAPES[size], units=8, words=30, outputs=30 if size == "small" else 1, batch=3)

@@ -143,6 +143,7 @@ def test_memory_is_that_of_the_rows(cell, backend, training):
     assert sum(lengths) * size * 4 < allocated(call) < padded
 
 
+@pytest.mark.slow
 def test_memory_of_a_padded_batch_is_noticed():
     lengths, size = LONG_AND_SHORT, 64
     layer = VariationalRNN(size, size, backend="reference")

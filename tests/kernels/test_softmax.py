@@ -100,6 +100,7 @@ def test_strided_inputs() -> None:
 
 @needs_c
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_forward_mode_and_traces() -> None:
     """Those who follow torch's operations get them."""
     x, other, weight, targets = torch.randn(5, 3), torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 7, (5,))

@@ -54,6 +54,7 @@ def test_copies_are_equal_and_independent(make):
 
 
 @every_layer
+@pytest.mark.slow
 def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
     layer, x = make(I, H, dropout=RATES).eval(), torch.randn(T, B, I)
     with mc_dropout(layer):

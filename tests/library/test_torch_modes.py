@@ -101,6 +101,7 @@ def test_gradients_of_each_sequence_with_its_masks(cell: str) -> None:
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.slow
 def test_export(cell: str, strict: bool) -> None:
     if strict and torch.__version__.startswith("2.6."):
         pytest.skip("the strict export of torch 2.6 cannot mark a tensor; strict=False, or to_torch")
@@ -157,6 +158,7 @@ def test_inputs_that_depend_on_each_other(cell: str) -> None:
 
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.slow
 def test_gradgradcheck(cell: str) -> None:
     layer = CELLS[cell](2, 2, dtype=torch.float64)
     x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)

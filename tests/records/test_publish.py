@@ -58,6 +58,7 @@ def publishing(tmp_path, repository):
     return act
 
 
+@pytest.mark.slow
 def test_a_finished_run_becomes_a_record(publishing, summary, tmp_path) -> None:
     path = publishing(summary)
     assert (

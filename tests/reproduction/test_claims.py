@@ -40,6 +40,7 @@ def test_all_claims_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE1_CLAIMS)
+@pytest.mark.slow
 def test_the_papers_own_numbers_reproduce_its_claims(paper: Records, name: str) -> None:
     verdict = judge(BY_ID[name], paper)
     assert verdict.status == REPRODUCED and verdict.n == 3, verdict
@@ -299,6 +300,7 @@ def test_c45_tied_and_untied_are_one_function_without_dropout(backend: str) -> N
     assert not torch.allclose(*(layer.train()(x)[0] for layer in layers))
 
 
+@pytest.mark.slow
 def test_report(paper: Records) -> None:
     verdicts = judge_all(paper)
     text = document(verdicts)

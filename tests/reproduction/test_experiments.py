@@ -53,6 +53,7 @@ def test_every_artefact_of_the_paper_has_a_file() -> None:
 
 @pytest.mark.costly(3)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_artefact(name: str, tmp_path) -> None:
     """It has the name of its file, its claims exist, its runs compose, and it renders without records."""
     artefact = experiment(name).ARTEFACT
@@ -66,6 +67,7 @@ def test_artefact(name: str, tmp_path) -> None:
 
 @pytest.mark.costly(2)
 @pytest.mark.parametrize("name", DRAWN_IN_FULL)
+@pytest.mark.slow
 def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:
     written = experiment(name).ARTEFACT.render(full, tmp_path)
     assert written and all(path.stat().st_size > 0 for path in written)
@@ -76,6 +78,7 @@ def test_every_claim_belongs_to_an_artefact() -> None:
     assert {claim.id for claim in CLAIMS} - named == {"C45"}  # a property of the code, shown nowhere
 
 
+@pytest.mark.slow
 def test_every_claim_with_runs_belongs_to_an_artefact_that_lists_them() -> None:
     artefacts = [experiment(name).ARTEFACT for name in NAMES]
     listed = {repr(identity_of(run)) for artefact in artefacts for run in artefact.runs}
@@ -184,6 +187,7 @@ def test_the_page_says_not_run_where_there_are_no_records() -> None:
     assert "p_E=0.5 | not run | not run" in page and "| 0.1" not in page and "0 of 7 runs" in page
 
 
+@pytest.mark.slow
 def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> None:
     from varrnn.reproduction.claims import judge
 

@@ -64,6 +64,7 @@ def zooms(contents, folder) -> list:
         return [(inset.get_xlim(), inset.get_ylim()) for inset in panels[0].child_axes]
 
 
+@pytest.mark.slow
 def test_last_epochs_are_zoomed_where_a_curve_has_its_minimum(tmp_path) -> None:
     """A model that was stopped early has no part in the range of the inset, nor has its published value."""
     early, late = (
@@ -85,6 +86,7 @@ def test_unstable_runs_are_counted_in_the_legend(tmp_path) -> None:
         assert labels(panels[0]) == ["Naive dropout (n=2, 1 unstable)"]
 
 
+@pytest.mark.slow
 def test_files_are_the_same_each_time(records: Records, tmp_path) -> None:
     contents = []
     for folder in ("one", "two"):
@@ -95,6 +97,7 @@ def test_files_are_the_same_each_time(records: Records, tmp_path) -> None:
     assert contents[0] == contents[1]
 
 
+@pytest.mark.slow
 def test_reference_lines_come_from_the_records(tmp_path) -> None:
     run = sentiment("naive")
     records = load(synthetic.save([synthetic.sentiment_run(run, seed) for seed in (1, 2)], tmp_path / "records"))

@@ -58,6 +58,7 @@ def written(folder):
     return folder / "report.html"
 
 
+@pytest.mark.slow
 def test_every_claim_is_a_tile_with_its_quotation(content):
     tiles = {tile["id"]: tile for tile in content["claims"]}
     assert tiles.keys() == {claim.id for claim in CLAIMS}

@@ -270,6 +270,7 @@ def test_one_gpu_each(tmp_path, monkeypatch):
         assert len(taken) == 4  # Slurm hands out its own GPUs
 
 
+@pytest.mark.slow
 def test_a_fault_of_ours_leaves_its_traceback(tmp_path):
     made = compose.compose([f"runs_root={tmp_path}"])
     try:

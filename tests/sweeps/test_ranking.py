@@ -19,6 +19,8 @@ from varrnn.errors import UserError
 from varrnn.sweeps import heatmap, plan, ranking
 from varrnn.sweeps.unfinished import unfinished_runs
 
+pytestmark = pytest.mark.slow  # most of these tests train
+
 
 @cache
 def composed(*overrides):

@@ -71,6 +71,7 @@ def test_word_dropout_is_off_unless_requested():
     assert dropped.shape == (3, 40) and set(dropped.unique().tolist()) == {0.0, 2.0}
 
 
+@pytest.mark.slow
 def test_masks_of_a_sample_are_held_over_the_whole_text():
     sampler = build("model=variational_untied", rows=2)
     seen = []
@@ -92,6 +93,7 @@ def test_naive_masks_are_new_in_every_window():
     assert math.isfinite(finish(build("model=naive"), 6).result()[0])
 
 
+@pytest.mark.slow
 def test_stopping_inside_a_pass_and_resuming_is_bit_identical():
     whole = finish(build(memory_mb=0), 12)
     sampler = build(memory_mb=0)
@@ -104,6 +106,7 @@ def test_stopping_inside_a_pass_and_resuming_is_bit_identical():
     assert resumed.curve_ppl() == whole.curve_ppl()
 
 
+@pytest.mark.slow
 def test_a_pass_can_be_forgotten_and_the_finished_ones_stay():
     sampler = build(memory_mb=0)
     for _ in range(150):

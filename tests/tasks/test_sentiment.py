@@ -44,6 +44,7 @@ def make(tmp_path: Path, *overrides: str) -> tuple[SentimentTask, sentiment.Sent
     return task, task.model(made).eval()
 
 
+@pytest.mark.slow
 def test_one_batch_can_be_overfitted(tmp_path: Path):
     made = compose(tmp_path, "model=none", "size.units=32", "task.batch_size=120")
     task = sentiment.load(made, CPU)
@@ -107,6 +108,7 @@ def test_samples_as_rows_are_batched_single_passes(tmp_path: Path):
         torch.testing.assert_close(found[0, 0], rows[sample, segment])
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing_but_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     task, model = make(tmp_path)
     whole = deterministic_predictions(model, task.x)
@@ -147,6 +149,7 @@ def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
 
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("overrides", [(), ("task.scaling=inverted",), ("protocol=authors_code",)])
+@pytest.mark.slow
 def test_the_library_samples_the_same_model(tmp_path: Path, overrides: tuple[str, ...]):
     """`mc_predict` and a plain call in train() mask as the task does, for each scaling of masks."""
     task, model = make(tmp_path, "model.p_E=0.4", "model.p_U=0.4", "model.p_W=0.4", "model.p_y=0.4", *overrides)
@@ -177,6 +180,7 @@ def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     "model", ["variational_untied", "variational_tied", "naive", "naive_recurrent", "none", "moon"]
 )
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
+@pytest.mark.slow
 def test_every_variant_runs(tmp_path: Path, protocol: str, model: str, cell: str):
     if model == "moon" and cell == "gru":
         pytest.skip("a GRU has no memory cell")
@@ -190,12 +194,14 @@ def test_every_variant_runs(tmp_path: Path, protocol: str, model: str, cell: str
     assert json.loads((folder / "summary.json").read_text())["choices"]["task"] == "synthetic_reviews"
 
 
+@pytest.mark.slow
 def test_mc_is_measured_up_to_epoch_20_then_now_and_then_and_at_the_last(tmp_path: Path):
     task, model = make(tmp_path, "optim.epochs=28")
     due = [epoch for epoch in range(1, 29) if "test_rmse_mc" in task.epoch_metrics(model, epoch)]
     assert due == [*range(1, 21), 25, 28]
 
 
+@pytest.mark.slow
 def test_the_last_tenth_is_measured_with_fifty_samples(tmp_path: Path):
     task, model = make(tmp_path, "optim.epochs=40")
     assert {epoch: task.samples(epoch) for epoch in (1, 20, 21, 35, 36, 37, 40)} == {
@@ -216,6 +222,7 @@ def test_fifty_samples_are_those_of_the_held_out_reviews(tmp_path: Path):
     assert task.epoch_metrics(model, 2)["valid_rmse_mc"] == task.valid.rmse(drawn.mean(0))
 
 
+@pytest.mark.slow
 def test_the_summary_repeats_the_last_epoch(tmp_path: Path):
     """The same samples of the same masks: a claim and a table read one and the same number."""
     summary, _ = run(tmp_path)
@@ -224,6 +231,7 @@ def test_the_summary_repeats_the_last_epoch(tmp_path: Path):
     assert summary["history"]["mc_samples"] == [2, 50] and summary["metrics"]["mc_samples"] == 3
 
 
+@pytest.mark.slow
 def test_train_error_by_mc_where_the_test_error_is(tmp_path: Path):
     task, model = make(tmp_path, "optim.epochs=30")
     found = task.epoch_metrics(model, 3)
@@ -281,6 +289,7 @@ def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_lo
 
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["variational_untied", "naive"])
+@pytest.mark.slow
 def test_resume_is_bit_identical(tmp_path: Path, model: str):
     made = compose(tmp_path, f"model={model}", "optim.epochs=3")
     whole = fit(made, tmp_path / "whole", StopAt(10_000))
@@ -326,6 +335,7 @@ def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
         make(tmp_path, override)
 
 
+@pytest.mark.slow
 def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"set task\.path="):
@@ -340,6 +350,7 @@ def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 @pytest.mark.data
 @pytest.mark.parametrize(("cell", "parameters"), [("lstm", 2_692_097), ("gru", 2_659_201)])
+@pytest.mark.slow
 def test_figures_of_the_real_reviews(monkeypatch: pytest.MonkeyPatch, cell: str, parameters: int):
     monkeypatch.undo()
     made = compose_config.compose(["experiment=cornell", f"cell={cell}"])

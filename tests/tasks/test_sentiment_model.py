@@ -67,6 +67,7 @@ def test_initial_weights(protocol: str, gain: float, cell: str, gates: int):
     assert not model.layers.bias_hh_l0.any() and not model.layers.bias_hh_l0.requires_grad
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_weights():
     first, same, other = make(), make(), make("seed=2")
     assert torch.equal(first.embedding.weight, same.embedding.weight)

@@ -89,6 +89,7 @@ def test_a_best_file_of_another_epoch_is_not_reported(run):
     assert training_run.run(asked(run, 3), run)["metrics"]["best_epoch"] == 3
 
 
+@pytest.mark.slow
 def test_a_lost_best_epoch_is_looked_for_again_whatever_the_patience(run, capsys):
     config = asked(run, 4)
     config.train.patience = 2
@@ -105,6 +106,7 @@ def test_a_lost_best_epoch_is_looked_for_again_whatever_the_patience(run, capsys
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("name", ["checkpoint.pt", "best.pt"])
 @pytest.mark.parametrize("override", ["seed=2", "optim.lr=0.5"])
+@pytest.mark.slow
 def test_a_file_of_another_run_is_rejected(run, name, override):
     other = make_run("mc.samples=0", override)
     shutil.copy(other / name, run / name)
@@ -124,6 +126,7 @@ def test_a_finished_run_does_not_sample_from_the_parameters_of_another(tmp_path,
         training_run.run(compose.load_config(mine, ["mc.samples=2"]), mine)
 
 
+@pytest.mark.slow
 def test_files_from_before_identities_stay_valid(run):
     for name in ("checkpoint.pt", "best.pt"):
         saved = checkpoint.load(run / name)

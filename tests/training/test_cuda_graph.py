@@ -86,6 +86,7 @@ def sentiment(*overrides):
 
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.slow
 def test_adam_and_the_last_batch_equal_eager_training_to_the_bit(protocol, cell, monkeypatch):
     """The last batch of an epoch is smaller and runs eagerly between two replays."""
     recorders = pretend_gpu(monkeypatch)
@@ -100,6 +101,7 @@ def test_adam_and_the_last_batch_equal_eager_training_to_the_bit(protocol, cell,
     assert recorders[0].replays - before == 6
 
 
+@pytest.mark.slow
 def test_preparing_leaves_parameters_moments_and_gradients_as_they_were(monkeypatch):
     pretend_gpu(monkeypatch)
     task, made = sentiment()
@@ -279,6 +281,7 @@ def test_on_a_cpu_it_is_one_clear_line(tiny, tmp_path):
     assert not (tmp_path / "run" / CHECKPOINT).exists()
 
 
+@pytest.mark.slow
 def test_no_part_of_the_identity():
     usual, graph = (compose.compose(["experiment=ptb_large", *more]) for more in ([], ["train.cuda_graph=true"]))
     assert not usual.train.cuda_graph and graph.train.cuda_graph
@@ -286,6 +289,7 @@ def test_no_part_of_the_identity():
     assert compose.run_dir(usual) == compose.run_dir(graph)
 
 
+@pytest.mark.slow
 def test_tensor_rates_of_the_optimizers_equal_numbers(monkeypatch):
     """With a GPU's branches, and as a checkpoint's content: a number."""
     monkeypatch.setattr(optim, "HOST_DEVICES", ())

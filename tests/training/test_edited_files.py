@@ -15,6 +15,8 @@ from varrnn.training import run as training_run
 from varrnn.training import summary as run_summary
 from varrnn.training.trainer import Progress, Trainer, progress_problem
 
+pytestmark = pytest.mark.slow  # most of these tests train
+
 UPDATES, STATE = 7, (2, 4, 8)
 
 

@@ -53,6 +53,7 @@ def average(folders, *sampled):
     return ensemble.average([ensemble.member(f, m) for f, m in zip(folders, sampled)])
 
 
+@pytest.mark.slow
 def test_samples_that_a_run_has_left_are_used_and_kept(folders, monkeypatch):
     """A request for fewer samples neither draws them again nor replaces the existing ones."""
     monkeypatch.setattr(MCPerplexity, "advance", None)  # sampling again would fail

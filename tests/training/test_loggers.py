@@ -43,6 +43,7 @@ def test_the_logger_is_no_part_of_a_run(tmp_path):
     assert hyper_parameters(other)["model.p_W"] == other.model.p_W
 
 
+@pytest.mark.slow
 def test_tensorboard_has_the_points_of_the_run(tmp_path):
     pytest.importorskip("tensorboard")
     summary = training_run.run(composed(tmp_path, "logger=tensorboard"))
@@ -142,6 +143,7 @@ def test_a_slow_backend_does_not_slow_the_run(monkeypatch):
     assert time.monotonic() - started < 10 and "not written" in said[0]
 
 
+@pytest.mark.slow
 def test_a_run_survives_its_logger(tmp_path, monkeypatch):
     """A file with the name of the folder for event files."""
     pytest.importorskip("tensorboard")

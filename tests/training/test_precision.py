@@ -39,6 +39,7 @@ def test_unknown_precision():
         device.set_precision("tf32", torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_no_part_of_the_identity():
     usual, fast = (compose.compose(["experiment=ptb_small", *more]) for more in ([], ["precision=high"]))
     assert compose.identity(usual) == compose.identity(fast)

@@ -35,6 +35,7 @@ def stopped_after(windows: int, monkeypatch) -> None:
     monkeypatch.setattr(MCPerplexity, "advance", advance)
 
 
+@pytest.mark.slow
 def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
     monkeypatch.setattr(provenance, "commit", lambda: (OTHER, True))
     ended = training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
@@ -44,6 +45,7 @@ def test_samples_of_changed_code_cannot_be_published(run, monkeypatch):
         publish.publish(run)
 
 
+@pytest.mark.slow
 def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeypatch):
     config = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
     config.train.checkpoint_minutes = 0
@@ -61,6 +63,7 @@ def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeyp
     assert record["commits"] == [CLEAN, f"{OTHER}+dirty"] and record["dirty"]
 
 
+@pytest.mark.slow
 def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
     config = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
     config.train.checkpoint_minutes = 0
@@ -77,6 +80,7 @@ def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
     assert training_run.run(config, run)["metrics"]["mc_samples"] == 6
 
 
+@pytest.mark.slow
 def test_word_dropout_in_mc_has_separate_samples(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = make_run("mc.samples=3", "model.p_E=0.4")
@@ -90,6 +94,7 @@ def test_word_dropout_in_mc_has_separate_samples(tmp_path, monkeypatch):
     assert plain != words
 
 
+@pytest.mark.slow
 def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
     for epochs, name in ((3, OTHER), (4, CLEAN)):
         monkeypatch.setattr(provenance, "commit", lambda name=name: (name, False))
@@ -99,6 +104,7 @@ def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
     assert ended["commit"] == CLEAN and ended["commits"] == [OTHER, CLEAN]
 
 
+@pytest.mark.slow
 def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, capsys):
     config = compose.load_config(run)
     training_run.run(config, run)
@@ -111,6 +117,7 @@ def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, caps
     assert "warning: the data have changed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_computes_is_recorded(run, monkeypatch, capsys):
     kernels = run_summary.read(run)["hardware"]["kernels"]
     assert kernels == provenance.kernels(torch.device("cpu"))
@@ -141,6 +148,7 @@ def test_a_longer_run_than_requested_says_so(run, capsys):
     assert "finished already, with 2 epochs (1 requested)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_commit_is_read_before_anything_is_computed(run, monkeypatch):
     calls = []
     monkeypatch.setattr(provenance, "commit", lambda: calls.append(1) or (CLEAN, False))

@@ -94,6 +94,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
 
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.slow
 def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
     overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
     whole = training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'whole'}"]))
@@ -162,6 +163,7 @@ def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
         training_run.run(compose.compose([*tiny, where, "optim.epochs=2", "mc.samples=0"]))
 
 
+@pytest.mark.slow
 def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
     first = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.epochs=1", "mc.samples=0"])
     training_run.run(first)
@@ -181,6 +183,7 @@ def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
         training_run.run(compose.compose([*tiny, "mc.samples=9"]))
 
 
+@pytest.mark.slow
 def test_early_stopping_without_a_validation_set_is_refused_before_training(tmp_path):
     made = ["task=synthetic_reviews", "model=none", f"runs_root={tmp_path}", "threads=1"]
     for option in ("train.early_stopping=true", "train.patience=2"):
@@ -217,6 +220,7 @@ def test_resuming_on_another_machine_is_reported(tiny, tmp_path, capsys):
     assert "resuming on cpu, " in said and f", {before + 1} threads" in said
 
 
+@pytest.mark.slow
 def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
     expected = pytest.raises(UserError, match="another process is running here")
     with checkpoint.lock_run_dir(tmp_path), expected, checkpoint.lock_run_dir(tmp_path):
@@ -232,6 +236,7 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
     ids=["loss", "gradient"],
 )
 @pytest.mark.parametrize("every", [1, 1000])  # a checkpoint is due at every update, a check of the losses is not
+@pytest.mark.slow
 def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
     tiny, tmp_path, monkeypatch, part, said, every
 ):
@@ -275,6 +280,7 @@ def test_the_first_window_of_an_epoch_starts_from_zeros(tiny, monkeypatch):
 
 @pytest.mark.costly(1)
 @pytest.mark.parametrize("early", [True, False])
+@pytest.mark.slow
 def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", f"train.early_stopping={early}", "mc.samples=0"])
     training_run.run(made)
@@ -304,6 +310,7 @@ def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
     assert len(cut["history"]["epoch"]) == plain["best_epoch"] + 2
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_what_to_do_next_and_prints_no_nan(tiny, capsys):
     """One MC sample has no standard error; a run on the user's texts cannot be published."""
     training_run.run(compose.compose([*tiny, "optim.epochs=1", "mc.samples=1"]))

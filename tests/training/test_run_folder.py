@@ -20,6 +20,8 @@ from varrnn.training import summary as run_summary
 from varrnn.training.device import choose_device, supports_capability
 from varrnn.training.trainer import Trainer
 
+pytestmark = pytest.mark.slow  # most of these tests train
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ def sentiment_run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_perplexity_is_that_of_the_summary(language_run):
     run = open_run(language_run)
     test = (language_run.parent / "test.txt").read_text()
@@ -91,6 +92,7 @@ def test_ratings_agree_with_the_task(sentiment_run):
     assert rating.model_sd == 0 and rating.low < rating.mean < rating.high
 
 
+@pytest.mark.slow
 def test_the_intervals_hold_what_they_promise(sentiment_run):
     from varrnn.tasks import base
     from varrnn.training.device import choose_device

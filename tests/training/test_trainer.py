@@ -37,6 +37,7 @@ def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
         training_run.run(compose.compose([*words, "optim.epochs=2", "mc.samples=0"]))
 
 
+@pytest.mark.slow
 def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypatch):
     original = LanguageModelTask.epoch_metrics
 
