@@ -86,6 +86,7 @@ def test_imports_point_to_earlier_packages_only():
     assert not wrong
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_in_a_circle():
     graph = {name: imports(file, inside_functions=False) & MODULES.keys() for name, file in MODULES.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError

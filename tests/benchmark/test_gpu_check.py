@@ -64,6 +64,7 @@ def test_only_tests_for_a_gpu_are_run(monkeypatch, tmp_path):
         gpu_check.run_benchmark(tmp_path / "none.json", "cuda", "highest")
 
 
+@pytest.mark.slow
 def test_training_with_and_without_the_graph(monkeypatch):
     recorders = pretend_gpu(monkeypatch)
     task, made = small("model=variational_untied")
@@ -77,6 +78,7 @@ def test_training_with_and_without_the_graph(monkeypatch):
     assert gpu_check.problems(PASSED, found) == []
 
 
+@pytest.mark.slow
 def test_a_graph_that_drifts_is_a_problem(monkeypatch):
     """The graph equals the eager step in the first comparison, but not during training."""
 

@@ -59,6 +59,7 @@ def test_options_of_hydra_pass(monkeypatch, words):
 
 
 @pytest.mark.parametrize("value", ["/tmp/für mich/a.txt", "runs/model.p_U=0.3,model.p_W=0.4/seed_1", "it's=ü"])
+@pytest.mark.slow
 def test_paths_that_hydra_needs_quotes_for_are_quoted(monkeypatch, value):
     monkeypatch.setattr(sys, "argv", ["run.py", "task=text", f"run_dir={value}"])
     argv.normalize_argv()
@@ -171,6 +172,7 @@ def test_a_damaged_config_is_named(content, tmp_path):
         load_config(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_score_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LanguageModelTask, "epoch_metrics", lambda *_: {"valid_ppl": float("inf")})
@@ -180,6 +182,7 @@ def test_a_score_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
         make_run("mc.samples=0")
 
 
+@pytest.mark.slow
 def test_too_large_for_the_memory_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -51,6 +51,7 @@ def test_the_rows_of_table_1(size, model):
     assert made.mc.samples == (1000 if model.startswith("variational") else 0) and not made.mc.word_dropout
 
 
+@pytest.mark.slow
 def test_the_small_size():
     none = compose.compose(["experiment=ptb_small", "model=none"])
     assert (none.task.steps, none.optim.decay, none.optim.max_epoch, none.optim.epochs) == (20, 2.0, 4, 13)
@@ -276,6 +277,7 @@ def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
 
 @pytest.mark.parametrize("task", ["cornell", "reviews", "synthetic_reviews"])
 @pytest.mark.parametrize("protocol", ["paper", "authors_code"])
+@pytest.mark.slow
 def test_sentiment_masks_are_of_zeros_and_ones(task, protocol):
     made = compose.compose([f"task={task}", f"protocol={protocol}"])
     assert made.task.scaling == "retain"
@@ -341,11 +343,13 @@ def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
     assert compose.load_config(tmp_path).task.headline == "exact"
 
 
+@pytest.mark.slow
 def test_the_headline_can_be_given_on_the_command_line():
     for value in ("exact", "authors"):
         assert compose.compose(["task=pydoc", f"task.headline={value}"]).task.headline == value
 
 
+@pytest.mark.slow
 def test_the_kind_of_a_task_follows_from_the_task():
     assert compose.compose(["task=ptb"]).task.kind == "language_model"
     assert compose.compose(["task=cornell"]).task.kind == "sentiment"

@@ -95,6 +95,7 @@ def test_any_mask_of_any_sharing(cell, shape):
 
 @pytest.mark.costly
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
+@pytest.mark.slow
 def test_gradcheck(cell, variant):
     layer = CELLS[cell](2, 3, dropout=VARIANTS[variant], dtype=torch.float64)
     masks = layer.sample_masks(2, 3)

@@ -140,6 +140,7 @@ TRAINED = [
 @pytest.mark.costly
 @pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
+@pytest.mark.slow
 def test_a_training_step_has_no_tensor_elsewhere_and_never_waits(variant, cell, gpu, monkeypatch):
     """Masks are on, two windows, the state is carried; with a GPU's branches and without them."""
     monkeypatch.setattr("varrnn.kernels.is_traced_or_transformed", lambda: False)

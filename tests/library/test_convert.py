@@ -116,6 +116,7 @@ class First(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_scripting_and_quantisation_through_to_torch():
     model, x = First(), torch.randn(5, 2, 3)
     plain, file = to_torch(model), io.BytesIO()

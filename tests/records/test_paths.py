@@ -46,6 +46,7 @@ def test_another_run_is_never_replaced(tmp_path) -> None:
     record_paths.check_overwrite(as_record(Path(), content(DEFAULT)), tmp_path / "nothing.json")
 
 
+@pytest.mark.slow
 def test_a_language_model_with_other_epochs_is_another_run(tmp_path) -> None:
     """It matches no row of a table, so it must not replace the record of the run that does."""
     longer = record_paths.relative_path(as_record(Path(), content(language_model("small", "naive", "optim.epochs=50"))))
@@ -55,6 +56,7 @@ def test_a_language_model_with_other_epochs_is_another_run(tmp_path) -> None:
     assert path.parent.name == "default"  # which resumes, and whose verdict says "few epochs"
 
 
+@pytest.mark.slow
 def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
     """The default went from inverted to retain: older records move, those of the standard model stay."""
     inverted = "task.scaling=inverted"

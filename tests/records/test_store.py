@@ -36,6 +36,7 @@ def test_every_needed_run_can_be_composed() -> None:
 
 
 @pytest.mark.parametrize("run", [BY_ID["C36b"].runs["1e-4"], BY_ID["C21"].runs["tokens"], BY_ID["C8"].runs["none"]])
+@pytest.mark.slow
 def test_identity_is_what_run_py_composes(run) -> None:
     from varrnn.config import compose
 
@@ -96,6 +97,7 @@ def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
     assert records.group(run).epochs == 120 and len(records.group(run)) == 1
 
 
+@pytest.mark.slow
 def test_an_unstable_seed_that_finished_later_is_no_unstable_one(records_of) -> None:
     run = language_model("medium", "naive")
     finished = [synthetic.language_run(run, seed, 86.0, 83.0) for seed in (1, 2)]

@@ -139,6 +139,7 @@ def test_c32_looks_at_every_epoch(records_of) -> None:
     assert judge(BY_ID["C32"], records_of(of("C32", change))).status == REPRODUCED
 
 
+@pytest.mark.slow
 def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
     """A curve that never leaves the constant predictor is perfectly stable, which proves little, with any n."""
     claim, flat = BY_ID["C43"], next(iter(BY_ID["C43"].runs))

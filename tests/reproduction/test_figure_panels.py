@@ -37,6 +37,7 @@ def labels(axes) -> list[str]:
     return axes.get_legend_handles_labels()[1]
 
 
+@pytest.mark.slow
 def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> None:
     with figure(tmp_path, "x") as (panels, files):
         drawn = plot_curves(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
@@ -77,6 +78,7 @@ def test_last_epochs_are_zoomed_where_a_curve_has_its_minimum(tmp_path) -> None:
     assert (start, end) == (12, 20) and 85 < low < 90 and 140 < high < 145
 
 
+@pytest.mark.slow
 def test_unstable_runs_are_counted_in_the_legend(tmp_path) -> None:
     contents = [c for c in synthetic.table1_records("medium") if c["choices"]["model"] == "naive"]
     contents[1] |= {"status": "unstable"}

@@ -194,6 +194,7 @@ def test_cells() -> None:
     assert difference(Group(), "x", 3.0) == DASH and thousands(4700) == "4.7K"
 
 
+@pytest.mark.slow
 def test_readme_block(records_of) -> None:
     records = records_of([*synthetic.table1_records("medium"), synthetic.benchmark()])
     modules = {name: experiment(name) for name in names()}

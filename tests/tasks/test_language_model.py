@@ -73,6 +73,7 @@ def test_validation_both_ways():
     assert measured["valid_ppl_authors"] == pytest.approx(math.exp(mean * 14 / (100 / 7)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_test_text_is_one_stream_to_its_last_word():
     task, made = small("model=none")
     model = task.model(made).eval()
@@ -82,6 +83,7 @@ def test_the_test_text_is_one_stream_to_its_last_word():
         assert perplexity.perplexity(model, text, steps) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_is_deterministic_even_for_a_model_in_training_mode():
     task, made = small("model=variational_untied")
     model = task.model(made).train()
@@ -90,6 +92,7 @@ def test_evaluation_is_deterministic_even_for_a_model_in_training_mode():
     )
 
 
+@pytest.mark.slow
 def test_every_parameter_starts_uniform_and_depends_on_the_seed_alone():
     task, made = small("size.init=0.3", "size.units=32")
     model, same = task.model(made), task.model(made)
@@ -102,6 +105,7 @@ def test_every_parameter_starts_uniform_and_depends_on_the_seed_alone():
 @pytest.mark.costly(4)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+@pytest.mark.slow
 def test_a_training_step_on_the_meta_device_makes_no_tensor_elsewhere_and_waits_for_nothing(variant, cell):
     if variant.startswith("moon") and cell != "lstm":
         pytest.skip("the memory mask needs an LSTM")
@@ -172,6 +176,7 @@ def test_updates_on_a_gpu_repeat_to_the_bit(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.slow
 def test_masks_that_are_moved_give_the_same_step(variant):
     """The tools of the GPU tests above, between two CPU models."""
     task, made = small(f"model={variant}")

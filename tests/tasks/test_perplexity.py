@@ -58,12 +58,14 @@ def test_samples_as_rows_equal_the_sequential_definition(variant, word_dropout):
         assert ppl == pytest.approx(alone[:samples].exp().mean(0).log().mean().neg().exp().item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_number_of_rows_and_the_memory_change_nothing():
     results = {finish(build(rows=rows, memory_mb=memory), 12).result() for rows, memory in ((1, 1), (5, 1), (12, 100))}
     first = next(iter(results))
     assert all(result == pytest.approx(first, rel=1e-6) for result in results)
 
 
+@pytest.mark.slow
 def test_word_dropout_is_off_unless_requested():
     masks = perplexity.sample_mask_batch(build("model.p_E=0.5").model, range(3), 1, False, 0, 9)
     assert masks.words.unique().tolist() == [1.0]
@@ -83,6 +85,7 @@ def test_masks_of_a_sample_are_held_over_the_whole_text():
     assert all(masks is seen[0] for masks in seen[:119]) and seen[119] is not seen[0]
 
 
+@pytest.mark.slow
 def test_naive_masks_are_new_in_every_window():
     sampler = build("model=naive", rows=2)
     first, second = (
@@ -136,6 +139,7 @@ def test_the_standard_error_is_the_jackknife_over_groups_of_samples(samples):
     assert n == min(samples, 20) and sampler.result()[1] == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_about_the_spread_of_repetitions():
     results = []
     for seed in range(12):

@@ -55,6 +55,7 @@ def test_one_batch_can_be_overfitted(tmp_path: Path):
     assert losses[-1] < 0.05
 
 
+@pytest.mark.slow
 def test_errors_are_in_units_of_the_ratings(tmp_path: Path):
     task, model = make(tmp_path)
     found = task.epoch_metrics(model, 1)
@@ -128,6 +129,7 @@ def test_mc_without_word_dropout_keeps_all_words(tmp_path: Path):
 
 
 @pytest.mark.parametrize("steps", [1, 5, 9])
+@pytest.mark.slow
 def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
     monkeypatch.setattr(sentiment, "ROWS", 60)
     config = compose(tmp_path, "mc.samples=25")
@@ -216,6 +218,7 @@ def test_the_last_tenth_is_measured_with_fifty_samples(tmp_path: Path):
     assert none.samples(2) == 0
 
 
+@pytest.mark.slow
 def test_fifty_samples_are_those_of_the_held_out_reviews(tmp_path: Path):
     task, model = make(tmp_path, "task.hold_out=0.1")
     drawn = task._ratings(mc_predictions(model, task.valid.x, 50, (1, 2, sentiment.VALID)))

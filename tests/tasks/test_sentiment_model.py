@@ -54,6 +54,7 @@ def test_the_gru_resets_before_the_product():
 
 @pytest.mark.parametrize(("protocol", "gain"), [("paper", 1.0), ("authors_code", 1.1)])
 @pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
+@pytest.mark.slow
 def test_initial_weights(protocol: str, gain: float, cell: str, gates: int):
     model = make(f"protocol={protocol}", f"cell={cell}")
     for u in model.layers.weight_hh_l0.detach().split(8):
@@ -84,6 +85,7 @@ def test_activations_of_the_authors_code(cell: str, activations: tuple[str, str]
     torch.testing.assert_close(made.gate_activation(x), torch.tensor([0.0, 0.3, 0.5, 0.7, 1.0]))
 
 
+@pytest.mark.slow
 def test_word_masks_per_sequence_and_per_minibatch():
     words = torch.arange(20).unsqueeze(1).expand(20, 30)
     ours = make(*RATES).sample_masks(words).words[..., 0]

@@ -65,6 +65,7 @@ def assert_equal(found, expected):
 
 @pytest.mark.costly(3)
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
+@pytest.mark.slow
 def test_eight_windows_with_a_changing_rate_equal_eager_training_to_the_bit(variant, cell, monkeypatch):
     recorders = pretend_gpu(monkeypatch)
     task, made = small(f"model={variant}", f"cell={cell}", "optim.clip=0.5", "optim.weight_decay=1e-4")
@@ -275,6 +276,7 @@ def test_the_emulation_runs_no_python_again():
         torch.empty(2).bernoulli_(0.5)
 
 
+@pytest.mark.slow
 def test_on_a_cpu_it_is_one_clear_line(tiny, tmp_path):
     with pytest.raises(UserError, match=r"^train\.cuda_graph=true: needs a CUDA GPU, this run computes on the cpu; "):
         training_run.run(compose.compose([*tiny, "train.cuda_graph=true"]), tmp_path / "run", False)

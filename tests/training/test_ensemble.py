@@ -156,6 +156,7 @@ def test_word_dropout_in_mc_is_recorded(folders):
     assert ensemble.record(plain, task, torch.device("cpu"), [])["mc_word_dropout"] is False
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_clear_error(folders, tmp_path):
     _, (one, two, _) = folders
     with pytest.raises(UserError, match="given twice"):

@@ -33,6 +33,7 @@ def history(run):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_logger_is_no_part_of_a_run(tmp_path):
     plain, other = composed(tmp_path), composed(tmp_path, "logger=tensorboard")
     assert compose.identity(plain) == compose.identity(other) and compose.run_dir(plain) == compose.run_dir(other)
@@ -128,6 +129,7 @@ def test_a_missing_package_is_named():
     ]
 
 
+@pytest.mark.slow
 def test_a_slow_backend_does_not_slow_the_run(monkeypatch):
     class Slow(Logger):
         def log(self, step, values):

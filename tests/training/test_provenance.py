@@ -141,6 +141,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
     assert training_run.run(longer, run)["hardware"]["earlier"][0].endswith("kernels in other words")
 
 
+@pytest.mark.slow
 def test_a_longer_run_than_requested_says_so(run, capsys):
     config = compose.load_config(run)
     config.optim.epochs = 1

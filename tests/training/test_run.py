@@ -191,6 +191,7 @@ def test_early_stopping_without_a_validation_set_is_refused_before_training(tmp_
             training_run.run(compose.compose([*made, option]))
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkeypatch):
     original = LanguageModelTask.final_metrics
 

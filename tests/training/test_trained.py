@@ -106,6 +106,7 @@ def test_the_intervals_hold_what_they_promise(sentiment_run):
     assert 0.72 <= held <= 0.97  # a little too wide rather than too narrow
 
 
+@pytest.mark.slow
 def test_mistakes(language_run, sentiment_run, tmp_path):
     run = open_run(language_run)
     with pytest.raises(UserError, match="give at least 2"):
