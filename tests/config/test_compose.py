@@ -69,7 +69,6 @@ def test_protocols_are_one_word_apart():
     assert compose.diff(code) == {}
 
 
-@pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["naive", "moon", "moon_emb"])
 @pytest.mark.slow
 def test_no_protocol_samples_what_table_1_does_not(model) -> None:

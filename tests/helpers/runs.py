@@ -3,9 +3,11 @@
 import random
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from helpers import ROOT, processes
@@ -73,6 +75,16 @@ def make_run(*overrides: str) -> Path:
     made = compose.compose([*TINY, *overrides])
     training_run.run(made)
     return compose.run_dir(made)
+
+
+def score_epochs(monkeypatch: pytest.MonkeyPatch, score: Callable[[int], float]) -> None:
+    """Give every epoch of a language model the validation perplexity `score(epoch)`."""
+    original = LanguageModelTask.epoch_metrics
+
+    def scored(task, model, epoch):
+        return original(task, model, epoch) | {"valid_ppl": score(epoch)}
+
+    monkeypatch.setattr(LanguageModelTask, "epoch_metrics", scored)
 
 
 def default_signals() -> None:

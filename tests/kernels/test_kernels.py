@@ -93,7 +93,6 @@ def test_any_mask_of_any_sharing(cell, shape):
     assert_equal(results(fast, x, state, tuple(layers)), results(slow, x, state, tuple(layers)), 1e-10)
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 @pytest.mark.slow
 def test_gradcheck(cell, variant):

@@ -137,7 +137,6 @@ TRAINED = [
 ]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
 @pytest.mark.slow

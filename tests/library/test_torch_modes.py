@@ -98,7 +98,6 @@ def test_gradients_of_each_sequence_with_its_masks(cell: str) -> None:
     assert torch.func.vmap(embedding, 1, randomness="different")(words).shape == (5, 3, 4)
 
 
-@pytest.mark.costly(1)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.slow
@@ -156,7 +155,6 @@ def test_inputs_that_depend_on_each_other(cell: str) -> None:
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.costly(1)
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.slow
 def test_gradgradcheck(cell: str) -> None:

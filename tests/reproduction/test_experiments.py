@@ -51,7 +51,6 @@ def test_every_artefact_of_the_paper_has_a_file() -> None:
     assert {"table1", "ensemble", *(f"figure{number}" for number in range(1, 16))} <= set(NAMES)
 
 
-@pytest.mark.costly(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.slow
 def test_artefact(name: str, tmp_path) -> None:
@@ -65,7 +64,6 @@ def test_artefact(name: str, tmp_path) -> None:
     assert written and all(path.stat().st_size > 0 for path in written)
 
 
-@pytest.mark.costly(2)
 @pytest.mark.parametrize("name", DRAWN_IN_FULL)
 @pytest.mark.slow
 def test_drawing_with_records(name: str, full: Records, tmp_path) -> None:

@@ -64,7 +64,6 @@ def test_every_sweep_file_is_known_here():
     assert {file.stem for file in (CONFIGS / "sweep").glob("*.yaml")} == set(GRIDS)
 
 
-@pytest.mark.costly(3)
 @pytest.mark.parametrize("name", GRIDS)
 def test_values_and_every_point_composes(name):
     content = yaml.safe_load((CONFIGS / "sweep" / f"{name}.yaml").read_text())
@@ -185,7 +184,6 @@ def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     assert bold == ["80"]
 
 
-@pytest.mark.slow
 def test_summary_of_real_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for p_U in (0.1, 0.5):
@@ -207,7 +205,6 @@ def test_summary_of_real_runs(tmp_path, monkeypatch):
     assert "p_U" in best.read_text()
 
 
-@pytest.mark.slow
 def test_a_running_run_is_distinguished(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = make_run("mc.samples=0")
@@ -231,7 +228,6 @@ def test_a_broken_file_is_named_and_the_others_are_read(tmp_path, capsys):
     assert f"left out: {tmp_path / 'a.json'}: not readable" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch):
     """As with --config-dir: a choice that configs/ does not have."""
     monkeypatch.chdir(tmp_path)
@@ -270,7 +266,6 @@ def test_a_grid_with_a_long_name_is_shown_too():
     assert grid.name.startswith(f"{chosen}~") and grid.name != first
 
 
-@pytest.mark.slow
 def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):
     rates = [summary(**{"optim.lr": lr, "model.p_U": p}) for lr in (0.5, 0.7) for p in (0.1, 0.2)]
     files = [file.name for grid in ranking.grids(rates) for file in heatmap.draw_heatmap(grid, tmp_path)]
@@ -289,7 +284,6 @@ def test_the_next_command_can_be_pasted():
     assert ranking.next_command(grid).endswith("(with the same --config-dir as before)")
 
 
-@pytest.mark.slow
 def test_command_repeats_the_run_exactly():
     words = ["task=text", "task.train='a b.txt'", "model=moon", "model.p_c=0.4", "optim=no_decay", "seed=3"]
     made = compose.compose([*words, "mc.samples=7", "runs_root=elsewhere", "threads=1", "device=cpu"])
@@ -307,7 +301,6 @@ def test_scaling_of_masks_can_be_swept():
     assert "threads: " in plan.non_identity_key(OmegaConf.create({"hydra": sweep, "task": {}}))
 
 
-@pytest.mark.slow
 def test_the_grids_of_sentiment_are_those_of_the_table():
     """Every point of the three files, for both cells, is a run that the selection table waits for."""
     from varrnn.config.identity import identity_of

@@ -102,7 +102,6 @@ def test_every_parameter_starts_uniform_and_depends_on_the_seed_alone():
     assert not torch.equal(task.model(small("size.units=32", "seed=2")[1]).output.weight, model.output.weight)
 
 
-@pytest.mark.costly(4)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 @pytest.mark.slow

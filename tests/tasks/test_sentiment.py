@@ -149,7 +149,6 @@ def test_mc_continues_from_its_state(tmp_path: Path, monkeypatch, steps: int):
     assert other.words_done() == 0, "another device draws other masks"
 
 
-@pytest.mark.costly(1)
 @pytest.mark.parametrize("overrides", [(), ("task.scaling=inverted",), ("protocol=authors_code",)])
 @pytest.mark.slow
 def test_the_library_samples_the_same_model(tmp_path: Path, overrides: tuple[str, ...]):
@@ -176,7 +175,6 @@ def run(tmp_path: Path, *overrides: str) -> tuple[dict, Path]:
     return training_run.run(made), compose_config.run_dir(made)
 
 
-@pytest.mark.costly(3)
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize(
     "model", ["variational_untied", "variational_tied", "naive", "naive_recurrent", "none", "moon"]
@@ -290,7 +288,6 @@ def fit(made: compose_config.RunConfig, folder: Path, interrupts) -> training_lo
     return trainer
 
 
-@pytest.mark.costly(1)
 @pytest.mark.parametrize("model", ["variational_untied", "naive"])
 @pytest.mark.slow
 def test_resume_is_bit_identical(tmp_path: Path, model: str):

@@ -63,7 +63,6 @@ def assert_equal(found, expected):
     assert all(torch.equal(one, other) for one, other in zip(found, expected))
 
 
-@pytest.mark.costly(3)
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
 @pytest.mark.slow
 def test_eight_windows_with_a_changing_rate_equal_eager_training_to_the_bit(variant, cell, monkeypatch):

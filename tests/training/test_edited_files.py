@@ -188,7 +188,7 @@ def test_an_edited_file_of_samples_is_one_clear_line(finished, key, value):
 def test_a_summary_of_another_seed_is_rejected(finished):
     folder, summary = finished
     (folder / "summary.json").write_text(json.dumps(summary | {"config": summary["config"] | {"seed": 2}}))
-    with pytest.raises(UserError, match=r"summary\.json: belongs to another run:\n  seed: 2 there, 1"):
+    with pytest.raises(UserError, match=r"summary\.json: belongs to another run:\n  seed: 2 there, 1 requested"):
         training_run.run(compose.load_config(folder), folder)
 
 

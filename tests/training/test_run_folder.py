@@ -82,8 +82,8 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
 
 def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
     for saved, asked, message in (
-        ({"old": 2}, {}, "old: 2 there, None"),
-        ({}, {"new": 3}, "new: None there, 3"),
+        ({"old": 2}, {}, "old: 2 there, None requested"),
+        ({}, {"new": 3}, "new: None there, 3 requested"),
     ):
         with pytest.raises(UserError, match=message):
             checkpoint.require_same_config(tmp_path, {"same": 1} | saved, {"same": 1} | asked)
