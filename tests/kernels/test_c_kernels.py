@@ -139,6 +139,19 @@ def test_threads_change_nothing(cell: str) -> None:
     assert all(torch.equal(one, other) for many in found[1:] for one, other in zip(found[0], many))
 
 
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
+def test_size_of_the_cache_changes_nothing(cell: str) -> None:
+    """Bit by bit: with a tiny cache one panel of a weight is multiplied with all rows before the next one."""
+    torch.manual_seed(0)
+    layer = CELLS[cell](30, 100, dropout=VARIANTS["untied"])
+    x, hx, masks = torch.randn(20, 29, 30), states(layer, 29), layer.sample_masks(29)
+    wanted = outcome(layer, x, hx, masks)
+    with c_library.panel_cache(1):
+        found = outcome(layer, x, hx, masks)
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
 @pytest.mark.slow
 @needs_c
 def test_fewer_threads_than_asked_for() -> None:

@@ -42,6 +42,18 @@ def test_log_probabilities(shape: tuple[int, int, int], bias: bool) -> None:
 
 
 @needs_c
+def test_size_of_the_cache_changes_nothing() -> None:
+    """Bit by bit, with and without a gradient; more rows than a block, more words than a slice."""
+    torch.manual_seed(0)
+    inputs = torch.randn(500, 70), torch.randn(1100, 70), torch.randn(1100)
+    targets = torch.randint(0, 1100, (500,))
+    wanted = log_probabilities(*inputs, targets)
+    with c_library.panel_cache(1):
+        found = [*log_probabilities(*inputs, targets), target_log_probabilities(*inputs, targets)]
+    assert all(torch.equal(one, other) for one, other in zip(found, [*wanted, wanted[0]], strict=True))
+
+
+@needs_c
 def test_log_probabilities_of_extreme_logits() -> None:
     """A sum of exponentials that overflows when it is taken naively, words that cannot be, and what is not a number."""
     weight = torch.zeros(1500, 1)

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from varrnn.kernels import cpu_cache
 from varrnn.torch_modes import is_traced_or_transformed
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -69,6 +70,23 @@ def disabled() -> Iterator[None]:
         yield
     finally:
         _disabled = before
+
+
+def panel_cache_size() -> int:
+    """Bytes of a weight that the C code multiplies with all rows before it goes to the next part of the weight."""
+    return cpu_cache.cache_sizes()[2] // 2
+
+
+@contextmanager
+def panel_cache(size: int) -> Iterator[None]:
+    """Set this size, for tests and comparisons: it affects the speed only."""
+    lib = get_library()
+    assert lib is not None
+    lib.set_panel_cache(size)
+    try:
+        yield
+    finally:
+        lib.set_panel_cache(panel_cache_size())
 
 
 def threads(batch: int, units: int) -> int:
@@ -171,7 +189,9 @@ def load(file: Path, openmp: ctypes.CDLL) -> ctypes.CDLL:
     """Load the library and give it torch's OpenMP functions."""
     lib = ctypes.CDLL(str(file))
     lib.use_threads.argtypes = (ctypes.c_void_p,) * len(THREADS)
+    lib.set_panel_cache.argtypes = (ctypes.c_int64,)
     lib.use_threads(*(ctypes.cast(getattr(openmp, name), ctypes.c_void_p) for name in THREADS))
+    lib.set_panel_cache(panel_cache_size())
     return lib
 
 

@@ -53,6 +53,7 @@ class Arguments(ctypes.Structure):
             "x", "weight", "bias", "targets", "packed", "logits", "logsumexp", "out", "d_out", "d", "dx", "dw", "db"
         ),
         *int_fields("block", "block_start"),
+        *ptr_fields("packed_words"),
     )
 
 
@@ -80,6 +81,7 @@ class TargetLogProbabilities(torch.autograd.Function):
         scratch = {
             "d": x.new_empty(num_threads, block, lib.word_slice_size()),
             "packed": x.new_empty(block, c_library.padded_columns(size)),
+            "packed_words": x.new_empty(num_threads, lib.word_slice_size(), c_library.padded_columns(size)),
         }
         wanted = {"d_out": d_out, "dx": dx, "dw": dw, "db": db}
         run("softmax_backward", x, weight, {**inputs, **scratch, **wanted}, block)

@@ -29,7 +29,7 @@ INLINE const float *candidate_mask(const layer *s, i64 t, i64 row) {
 INLINE void recur(const layer *s, i64 t, i64 gate, i64 rows, i64 width, i64 column, const float *h, const float *init,
                   i64 init_row, float *sums) {
     const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * s->size * WIDTH;
-    const matmul_args f = {h, s->size, 1, s->size, panel, WIDTH, few_rows(s, t)};
+    const matmul_args f = {h, s->size, s->size, panel, few_rows(s, t), WIDTH};
     product(rows, width, f, init, init_row, sums, WIDTH);
 }
 

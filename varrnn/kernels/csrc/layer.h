@@ -94,30 +94,38 @@ INLINE void block_at(const layer *s, const blocks *all, i64 k, i64 *from, i64 *r
     *rows = all->whole ? rows_in_chunk(s) : min_i64(all->last, rows_of(s, t)) - all->first;
 }
 
-/* x W + b of all steps of the chunk for some rows of the batch, panel by panel, into the gates. */
+/* x W + b for a tile of the chunk's rows and some units of all gates, into the gates. */
+static void project_tile(const layer *s, i64 row, i64 last_row, i64 begin, i64 end) {
+    const i64 n = s->size, gates = s->num_gates, units = s->inputs, copy_stride = s->chunk_rows * units;
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1;
+    const float *x = s->z_x.data ? s->masked_x : s->x + begin_of(s, s->chunk_start) * units;
+    for (i64 column = begin; column < end; column += WIDTH)
+        for (i64 gate = 0; gate < gates; gate++) {
+            const float *read = x + (copies > 1 ? gate : 0) * copy_stride + row * units;
+            const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
+            const float *bias = s->bias ? s->bias + gate * n + column : 0;
+            const matmul_args f = {read, units, units, panel, 0, 0};
+            float *to = gates_at(s, s->chunk_start, row) + gate * n + column;
+            product(last_row - row, min_i64(WIDTH, end - column), f, bias, 0, to, gates * n);
+        }
+}
+
+/* x W + b of all steps of the chunk for some rows of the batch, into the gates. */
 static void project(const layer *s, i64 first, i64 last) {
     const i64 n = s->size, gates = s->num_gates, units = s->inputs, start = begin_of(s, s->chunk_start);
-    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, copy_stride = s->chunk_rows * units;
     const blocks all = blocks_of(s, first, last);
     for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
         apply(&s->z_x, t, s->batch, first, min_i64(last, rows_of(s, t)), units, s->x + begin_of(s, t) * units,
-              s->masked_x + (begin_of(s, t) - start) * units, copy_stride);
-    for (i64 column = 0; column < n; column += WIDTH)
-        for (i64 gate = 0; gate < gates; gate++) {
-            const i64 width = min_i64(WIDTH, n - column), dst = gate * n + column;
-            const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
-            const float *x = s->z_x.data ? s->masked_x + (copies > 1 ? gate : 0) * copy_stride : s->x + start * units;
-            for (i64 block = 0; block < all.count; block++) {
-                i64 from, height;
-                block_at(s, &all, block, &from, &height);
-                for (i64 k = 0; height > 0 && k < tiles(height); k++) {
-                    const i64 row = from + tile_begin(height, k), rows = from + tile_begin(height, k + 1) - row;
-                    const matmul_args f = {x + row * units, units, 1, units, panel, WIDTH, 0};
-                    float *to = gates_at(s, s->chunk_start, row) + dst;
-                    product(rows, width, f, s->bias ? s->bias + dst : 0, 0, to, gates * n);
-                }
-            }
+              s->masked_x + (begin_of(s, t) - start) * units, s->chunk_rows * units);
+    for (i64 begin = 0, end; begin < n; begin = end) {
+        end = min_i64(n, begin + cached_columns(gates * units));
+        for (i64 block = 0; block < all.count; block++) {
+            i64 from, height;
+            block_at(s, &all, block, &from, &height);
+            for (i64 k = 0; height > 0 && k < tiles(height); k++)
+                project_tile(s, from + tile_begin(height, k), from + tile_begin(height, k + 1), begin, end);
         }
+    }
 }
 
 /* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
@@ -131,7 +139,7 @@ static void input_grad_panel(const layer *s, i64 count, const float *da, i64 nex
         for (i64 copy = 0; copy < copies; copy++) {
             const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
             const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
-            const matmul_args f = {da + at * next + copy * n, next, 1, depth, panel, WIDTH, few};
+            const matmul_args f = {da + at * next + copy * n, next, depth, panel, few, m ? 0 : height * units};
             float *dst = to + (row + at) * units + column;
             if (!m) {
                 product(height, width, f, dst, units, dst, units);
@@ -211,11 +219,10 @@ static void weight_grad(const layer *s, const operand *p, i64 gate, i64 count, c
         for (i64 k = 0; k < tiles(last - first); k++) {
             const i64 j = first + tile_begin(last - first, k), rows = first + tile_begin(last - first, k + 1) - j;
             const float *source = da + from * next + g * s->size + j;
-            for (i64 row = 0; row < depth; row++)
-                for (i64 r = 0; r < rows; r++) part[row * rows + r] = source[row * next + r];
+            copy_columns(rows, depth, source, next, part);
             for (i64 column = 0; column < units; column += WIDTH) {
                 float *to = dw + (g * s->size + j) * units + column;
-                const matmul_args f = {part, 1, rows, depth, packed + column * depth, WIDTH, 0};
+                const matmul_args f = {part, TRANSPOSED, depth, packed + column * depth, 0, WIDTH};
                 product(rows, min_i64(WIDTH, units - column), f, is_first ? 0 : to, units, to, units);
             }
         }

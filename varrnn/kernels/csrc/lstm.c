@@ -39,7 +39,7 @@ static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, co
     for (i64 gate = 0; gate < GATES; gate++) {
         const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
         const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
-        const matmul_args f = {read + row * n, n, 1, n, panel, WIDTH, few_rows(s, t)};
+        const matmul_args f = {read + row * n, n, n, panel, few_rows(s, t), WIDTH};
         const float *a = gates_at(s, t, row) + gate * n + column;
         product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
     }

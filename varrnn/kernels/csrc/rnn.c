@@ -21,7 +21,7 @@ static void forward_step(const void *p, i64 t, i64 row, i64 rows) {
         for (i64 k = 0; k < tiles(rows); k++) {
             const i64 at = row + tile_begin(rows, k), height = row + tile_begin(rows, k + 1) - at;
             const i64 width = min_i64(WIDTH, n - column);
-            const matmul_args f = {read + at * n, n, 1, n, s->packed_hh + column * n, WIDTH, few_rows(s, t)};
+            const matmul_args f = {read + at * n, n, n, s->packed_hh + column * n, few_rows(s, t), WIDTH};
             float sums[ROWS * WIDTH], *h = s->h + (begin_of(s, t) + at) * n + column;
             product(height, width, f, gates_at(s, t, at) + column, n, sums, WIDTH);
             for (i64 r = 0; r < height; r++)

@@ -8,7 +8,7 @@
 #include "tiles.h"
 
 /* At once: rows and words of a piece of logits, which fits into the second cache; rows of a gradient. */
-enum { BLOCK = 128, WORDS = 1024, SLICE = 256, DEPTH = 768 };
+enum { BLOCK = 384, WORDS = 1024, SLICE = 256, DEPTH = 768 };
 
 typedef struct {
     i64 rows, size, words, threads;
@@ -25,6 +25,7 @@ typedef struct {
     float *dw, *db;             /* NULL where not wanted; db is added to */
     i64 block;                  /* backward: rows of a block, at most DEPTH */
     i64 block_start;            /* the first row of the current block */
+    float *packed_words;        /* (threads, SLICE, size in panels): backward: W of some words */
 } softmax;
 
 static void pack_weight(const void *p, i64 thread) {
@@ -49,13 +50,16 @@ static float log_sum_exp(float previous, i64 n, const float *x) {
 /* The logits of some rows and words. */
 static void compute_logits(const softmax *s, i64 from, i64 rows, i64 first, i64 last, float *logits, i64 next) {
     const i64 n = s->size;
-    for (i64 column = first; column < last; column += WIDTH)
-        for (i64 k = 0; k < tiles(rows); k++) {
-            const i64 row = tile_begin(rows, k);
-            const matmul_args f = {s->x + (from + row) * n, n, 1, n, s->packed + column * n, WIDTH, 0};
-            product(tile_begin(rows, k + 1) - row, min_i64(WIDTH, last - column), f, s->bias ? s->bias + column : 0, 0,
-                    logits + row * next + column - first, next);
-        }
+    for (i64 begin = first, end; begin < last; begin = end) {
+        end = min_i64(last, begin + cached_columns(n));
+        for (i64 k = 0; k < tiles(rows); k++)
+            for (i64 column = begin; column < end; column += WIDTH) {
+                const i64 row = tile_begin(rows, k), height = tile_begin(rows, k + 1) - row;
+                const matmul_args f = {s->x + (from + row) * n, n, n, s->packed + column * n, 0, 0};
+                product(height, min_i64(WIDTH, end - column), f, s->bias ? s->bias + column : 0, 0,
+                        logits + row * next + column - first, next);
+            }
+    }
 }
 
 static void forward_rows(const void *p, i64 thread) {
@@ -109,22 +113,30 @@ static void logits_grad(const softmax *s, i64 first, i64 last, float *d) {
     }
 }
 
+/* W of some words, (depth, size), in panels; the columns from `begin` to `end`. */
+static void pack_words(const softmax *s, i64 first, i64 depth, i64 begin, i64 end, float *to) {
+    for (i64 k = 0; k < depth; k++)
+        for (i64 column = begin; column < end; column += WIDTH) {
+            const i64 width = min_i64(WIDTH, end - column);
+            float *row = to + (column - begin) * depth + k * WIDTH;
+            memcpy(row, s->weight + (first + k) * s->size + column, width * sizeof(float));
+            memset(row + width, 0, (WIDTH - width) * sizeof(float));
+        }
+}
+
 /* dx += d W of some words for all rows of the block */
-static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float *dx) {
+static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float *dx, float *packed) {
     const i64 n = s->size, depth = last - first, rows = rows_of(s);
-    float panel[SLICE * WIDTH];
-    for (i64 column = 0; column < n; column += WIDTH) {
-        const i64 width = min_i64(WIDTH, n - column);
-        for (i64 k = 0; k < depth; k++) {
-            memcpy(panel + k * WIDTH, s->weight + (first + k) * n + column, width * sizeof(float));
-            memset(panel + k * WIDTH + width, 0, (WIDTH - width) * sizeof(float));
-        }
-        for (i64 k = 0; k < tiles(rows); k++) {
-            const i64 row = tile_begin(rows, k);
-            float *to = dx + (s->block_start + row) * n + column;
-            const matmul_args f = {d + row * SLICE, SLICE, 1, depth, panel, WIDTH, 0};
-            product(tile_begin(rows, k + 1) - row, width, f, to, n, to, n);
-        }
+    for (i64 begin = 0, end; begin < n; begin = end) {
+        end = min_i64(n, begin + cached_columns(depth));
+        pack_words(s, first, depth, begin, end, packed);
+        for (i64 k = 0; k < tiles(rows); k++)
+            for (i64 column = begin; column < end; column += WIDTH) {
+                const i64 row = tile_begin(rows, k), height = tile_begin(rows, k + 1) - row;
+                float *to = dx + (s->block_start + row) * n + column;
+                const matmul_args f = {d + row * SLICE, SLICE, depth, packed + (column - begin) * depth, 0, WIDTH};
+                product(height, min_i64(WIDTH, end - column), f, to, n, to, n);
+            }
     }
 }
 
@@ -134,11 +146,10 @@ static void weight_grad(const softmax *s, i64 first, i64 last, const float *d) {
     float part[DEPTH * ROWS];
     for (i64 k = 0; s->dw && k < tiles(all); k++) {
         const i64 j = tile_begin(all, k), rows = tile_begin(all, k + 1) - j;
-        for (i64 row = 0; row < depth; row++)
-            for (i64 r = 0; r < rows; r++) part[row * rows + r] = d[row * SLICE + j + r];
+        copy_columns(rows, depth, d + j, SLICE, part);
         for (i64 column = 0; column < n; column += WIDTH) {
             float *to = s->dw + (first + j) * n + column;
-            const matmul_args f = {part, 1, rows, depth, s->packed + column * depth, WIDTH, 0};
+            const matmul_args f = {part, TRANSPOSED, depth, s->packed + column * depth, 0, WIDTH};
             product(rows, min_i64(WIDTH, n - column), f, s->block_start ? to : 0, n, to, n);
         }
     }
@@ -149,10 +160,11 @@ static void backward_words(const void *p, i64 thread) {
     const softmax *s = p;
     const i64 slices = (s->words + SLICE - 1) / SLICE, end = split_begin(slices, thread + 1, s->threads) * SLICE;
     float *d = s->d + thread * s->block * SLICE;
+    float *packed = s->packed_words + thread * SLICE * panels(s->size) * WIDTH;
     for (i64 first = split_begin(slices, thread, s->threads) * SLICE; first < min_i64(end, s->words); first += SLICE) {
         const i64 last = min_i64(first + SLICE, s->words);
         logits_grad(s, first, last, d);
-        if (s->dx) x_grad(s, first, last, d, s->dx + thread * s->rows * s->size);
+        if (s->dx) x_grad(s, first, last, d, s->dx + thread * s->rows * s->size, packed);
         weight_grad(s, first, last, d);
     }
 }

@@ -31,3 +31,7 @@ void in_threads(void (*work_fn)(const void *, i64), const void *p, i64 num_share
 }
 
 i64 tile_width(void) { return WIDTH; }
+
+i64 panel_cache __attribute__((visibility("hidden"))) = 1 << 19;
+
+void set_panel_cache(i64 bytes) { panel_cache = bytes; }

@@ -30,35 +30,47 @@ INLINE i64 tiles(i64 rows) { return (rows + ROWS - 1) / ROWS; }
 INLINE i64 tile_begin(i64 rows, i64 k) { return rows * k / tiles(rows); }
 INLINE i64 panels(i64 columns) { return (columns + WIDTH - 1) / WIDTH; }
 
-/* The factors of a product: a (rows, depth) and b (depth, width), with the strides of their axes; b's columns are
- * adjacent. `few`: the number of rows that are multiplied at this step by all threads together, if no more than FEW,
- * else 0: the order of a row's sum depends on it, not on the rows that one thread has. */
+/* The factors of a product: a (rows, depth), whose rows are a_row apart, or its transpose (depth, rows) where a_row is
+ * TRANSPOSED; and b (depth, WIDTH), a panel. `few`: the number of rows that are multiplied at this step by all threads
+ * together, if no more than FEW, else 0: the order of a row's sum depends on it, not on the rows that one thread has.
+ * `ahead`: the offset from the sums that a tile starts with to those of the next tile, which are prefetched. */
 typedef struct {
     const float *a;
-    i64 a_row, a_column, depth;
+    i64 a_row, depth;
     const float *b;
-    i64 b_row;
-    i64 few;
+    i64 few, ahead;
 } matmul_args;
 
-enum { FEW = 3 };
+enum { TRANSPOSED = 0, FEW = 3 };
 
-enum { AHEAD = 24 }; /* rows of b that are prefetched, for weights that are larger than the cache */
+enum { LINE = 16 };       /* floats of a cache line */
+enum { AHEAD = 24 };      /* rows of b that are prefetched, for weights that are larger than the cache */
+enum { PACK_AHEAD = 64 }; /* floats of a row of a weight that are prefetched while it is packed */
 
-/* out = init + a b, one or two vectors wide; init may be NULL for zeros, or out itself. */
-INLINE void tile(const int rows, const int vectors, matmul_args f, const float *init, i64 init_row, float *out,
-                 i64 out_row) {
+/* Prefetch the numbers of a tile, for writing: tens of memory accesses at its end would otherwise wait for each other. */
+INLINE void prefetch_tile(const int rows, const int vectors, const float *from, i64 row) {
+    for (int r = 0; r < rows; r++, from += row)
+        for (int j = 0; j <= vectors * LANES; j += LINE) /* one line more, for rows are not aligned */
+            __builtin_prefetch(from + (j < vectors * LANES ? j : vectors * LANES - 1), 1);
+}
+
+/* out = init + a b, one or two vectors wide; init may be NULL for zeros, or out itself. The strides of a and b are
+ * constants as far as possible: with variables the loop has too few registers for its addresses. */
+INLINE void tile(const int rows, const int vectors, const int transposed, matmul_args f, const float *init,
+                 i64 init_row, float *out, i64 out_row) {
     vec sum[ROWS][2];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = init ? *(const vec *)(init + r * init_row + v * LANES) : (vec){0};
-    for (i64 k = 0; k < f.depth; k++, f.a += f.a_column, f.b += f.b_row) {
-        __builtin_prefetch(f.b + AHEAD * f.b_row);
-        if (vectors > 1 && LANES == 16) __builtin_prefetch(f.b + AHEAD * f.b_row + LANES); /* another cache line */
+    if (init && init_row) prefetch_tile(rows, vectors, init + f.ahead, init_row);
+    if (init != out) prefetch_tile(rows, vectors, out, out_row);
+    for (i64 k = 0; k < f.depth; k++, f.a += transposed ? rows : 1, f.b += WIDTH) {
+        __builtin_prefetch(f.b + AHEAD * WIDTH);
+        if (vectors > 1 && LANES == 16) __builtin_prefetch(f.b + AHEAD * WIDTH + LANES); /* another cache line */
         vec left = *(const vec *)f.b, right = left;
         if (vectors > 1) right = *(const vec *)(f.b + LANES);
         for (int r = 0; r < rows; r++) {
-            float x = f.a[r * f.a_row];
+            float x = f.a[transposed ? r : r * f.a_row];
             sum[r][0] += x * left;
             if (vectors > 1) sum[r][1] += x * right;
         }
@@ -73,11 +85,11 @@ INLINE void flat_tile(const int rows, const int ways, const int vectors, matmul_
     vec sum[4][FEW][2] = {0};
     i64 k = 0;
     for (; k + ways <= f.depth; k += ways)
-        for (int w = 0; w < ways; w++, f.a += f.a_column, f.b += f.b_row)
+        for (int w = 0; w < ways; w++, f.a++, f.b += WIDTH)
             for (int r = 0; r < rows; r++)
                 for (int v = 0; v < vectors; v++)
                     sum[w][r][v] += f.a[r * f.a_row] * *(const vec *)(f.b + v * LANES);
-    for (; k < f.depth; k++, f.a += f.a_column, f.b += f.b_row)
+    for (; k < f.depth; k++, f.a++, f.b += WIDTH)
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < vectors; v++) sum[0][r][v] += f.a[r * f.a_row] * *(const vec *)(f.b + v * LANES);
     for (int r = 0; r < rows; r++)
@@ -89,22 +101,40 @@ INLINE void flat_tile(const int rows, const int ways, const int vectors, matmul_
         }
 }
 
-/* A tile with its number of rows as a constant. */
-static void whole_tile(i64 rows, i64 vectors, matmul_args f, const float *init, i64 init_row, float *out, i64 out_row) {
+/* A tile with its number of rows as a constant. Not inlined: one copy of each loop stays in the instruction cache. */
+#define NOT_INLINE static __attribute__((noinline))
+#if defined(__AVX512F__)
+#define ALL_ROWS \
+    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#else
+#define ALL_ROWS CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#endif
 #define CASE(n) \
-    case n: tile(n, 2, f, init, init_row, out, out_row); break; \
-    case n + 16: tile(n, 1, f, init, init_row, out, out_row); break;
+    case n: tile(n, 2, IS_TRANSPOSED, f, init, init_row, out, out_row); break; \
+    case n + 16: tile(n, 1, IS_TRANSPOSED, f, init, init_row, out, out_row); break;
 #define FLAT(n, ways) \
     case n: flat_tile(n, ways, 2, f, init, init_row, out, out_row); return; \
     case n + 16: flat_tile(n, ways, 1, f, init, init_row, out, out_row); return;
+
+#define IS_TRANSPOSED 0
+NOT_INLINE void rows_tile(i64 rows, i64 vectors, matmul_args f, const float *init, i64 init_row, float *out,
+                          i64 out_row) {
     if (f.few == 1) switch (vectors > 1 ? 1 : 17) { FLAT(1, 4) }
     if (f.few) switch (rows + (vectors > 1 ? 0 : 16)) { FLAT(1, 2) FLAT(2, 2) FLAT(3, 2) }
-    switch (rows + (vectors > 1 ? 0 : 16)) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#if defined(__AVX512F__)
-        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
-#endif
-    }
+    switch (rows + (vectors > 1 ? 0 : 16)) { ALL_ROWS }
+}
+#undef IS_TRANSPOSED
+
+#define IS_TRANSPOSED 1
+NOT_INLINE void transposed_tile(i64 rows, i64 vectors, matmul_args f, const float *init, i64 init_row, float *out,
+                                i64 out_row) {
+    switch (rows + (vectors > 1 ? 0 : 16)) { ALL_ROWS }
+}
+#undef IS_TRANSPOSED
+
+INLINE void whole_tile(i64 rows, i64 vectors, matmul_args f, const float *init, i64 init_row, float *out, i64 out_row) {
+    if (f.a_row == TRANSPOSED) transposed_tile(rows, vectors, f, init, init_row, out, out_row);
+    else rows_tile(rows, vectors, f, init, init_row, out, out_row);
 }
 
 /* A tile of up to WIDTH columns; b has a multiple of LANES columns, init and out have just `width`. */
@@ -117,6 +147,22 @@ static void product(i64 rows, i64 width, matmul_args f, const float *init, i64 i
     for (i64 r = 0; init && r < rows; r++) memcpy(sums + r * WIDTH, init + r * init_row, width * sizeof(float));
     whole_tile(rows, (width + LANES - 1) / LANES, f, init ? sums : 0, WIDTH, sums, WIDTH);
     for (i64 r = 0; r < rows; r++) memcpy(out + r * out_row, sums + r * WIDTH, width * sizeof(float));
+}
+
+/* Copy some adjacent columns of a matrix with `depth` rows: the first factor of a transposed tile. The cache line behind
+ * them, which the next tile needs, is prefetched. */
+INLINE void copy_constant_columns(const int columns, i64 depth, const float *from, i64 row, float *to) {
+    for (i64 k = 0; k < depth; k++, from += row, to += columns) {
+        __builtin_prefetch(from + LINE);
+        memcpy(to, from, columns * sizeof(float));
+    }
+}
+
+static void copy_columns(i64 columns, i64 depth, const float *from, i64 row, float *to) {
+#undef CASE
+#define CASE(n) \
+    case n: copy_constant_columns(n, depth, from, row, to); break;
+    switch (columns) { ALL_ROWS }
 }
 
 /* Some panels of a weight (gates * size, columns), a gate below the other, zeros at the end of the last. */
@@ -139,8 +185,10 @@ static void pack_transposed(const float *from, i64 gates, i64 size, i64 columns,
             float *target = to + (panel * gates + gate) * columns * WIDTH;
             for (i64 start = 0; start < columns; start += LANES) {
                 const i64 end = min_i64(start + LANES, columns);
-                for (i64 j = 0; j < width; j++)
+                for (i64 j = 0; j < width; j++) {
+                    __builtin_prefetch(source + j * columns + start + PACK_AHEAD);
                     for (i64 k = start; k < end; k++) target[k * WIDTH + j] = source[j * columns + k];
+                }
                 for (i64 j = width; j < WIDTH; j++)
                     for (i64 k = start; k < end; k++) target[k * WIDTH + j] = 0;
             }
@@ -245,6 +293,15 @@ static void apply(const mask *z, i64 t, i64 batch, i64 first, i64 last, i64 unit
         for (i64 row = first; row < last; row++)
             multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units),
                      to + copy * copy_stride + row * units);
+}
+
+/* Bytes of panels that stay in the second-level cache while all tiles of rows are multiplied with them (threads.c). */
+extern i64 panel_cache __attribute__((visibility("hidden")));
+
+/* The columns of as many panels with `depth` rows as fit there, at least of one. */
+INLINE i64 cached_columns(i64 depth) {
+    const i64 fit = panel_cache / (depth * WIDTH * (i64)sizeof(float) + 1);
+    return (fit > 1 ? fit : 1) * WIDTH;
 }
 
 /* Run work_fn(p, k) for k = 0 to num_shares - 1 in torch's threads, and wait for all (threads.c). */
