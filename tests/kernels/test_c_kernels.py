@@ -152,6 +152,28 @@ def test_size_of_the_cache_changes_nothing(cell: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
+@needs_c
+@pytest.mark.parametrize("threads", [1, 2])
+def test_denormal_numbers_are_zero_in_c_only(threads: int) -> None:
+    """A gradient that vanishes over the steps becomes zero; the caller's own arithmetic keeps denormal numbers."""
+    layer, before = VariationalRNN(100, 100, nonlinearity="relu", backend="c"), torch.get_num_threads()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.weight_hh_l0.copy_(1e-4 * torch.eye(100))
+    h0 = torch.ones(1, 40, 100, requires_grad=True)
+    torch.set_num_threads(threads)
+    try:
+        states = layer(torch.zeros(12, 40, 100), h0)[0]
+        states[-1].sum().backward()
+    finally:
+        torch.set_num_threads(before)
+    assert states[8].min().item() == pytest.approx(1e-36) and not states[9:].any()  # 1e-40 is denormal
+    assert h0.grad is not None and not h0.grad.any()
+    tiny = torch.full((40_000,), 1e-40)  # in torch's threads too
+    assert (tiny * 0.5).all()
+
+
 @pytest.mark.slow
 @needs_c
 def test_fewer_threads_than_asked_for() -> None:
