@@ -39,9 +39,9 @@ def main() -> None:
     ensemble.check(members)
     folder = Path(members[0].config.runs_root).expanduser() / "ensembles"
     if options.out:
-        fileio.file(options.out)
+        fileio.prepare_file(options.out)
     else:
-        fileio.folder(folder)
+        fileio.make_folder(folder)
     made = ensemble.average(members)
     out = options.out or folder / f"{ensemble.file_name(made)}.json"
     checkpoint.write_text(out, json.dumps(run_summary.nan_to_null(made), indent=1) + "\n")

@@ -31,7 +31,7 @@ def main() -> None:
     name = options.name or f"{config.task.name}_{config.size.name}_{config.model.name}"
     if Path(name).name != name:
         raise UserError(f"--name {name}: a name of one folder, without slashes")
-    out = fileio.folder(options.out) / name
+    out = fileio.make_folder(options.out) / name
     with tempfile.TemporaryDirectory(dir=options.out, prefix=f".{name}-") as scratch:
         size = export_run(options.run, Path(scratch) / name)
         exported = open_run(Path(scratch) / name)

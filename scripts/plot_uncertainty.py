@@ -54,7 +54,7 @@ def main() -> None:
     config = compose.load_config(options.run, options.overrides)
     check_task(options, config)
     task, model = load(options.run, options.overrides)
-    options.out = fileio.folder(options.out or default_out(options.run))
+    options.out = fileio.make_folder(options.out or default_out(options.run))
     before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
     measure = language_model if config.task.kind == schema.LANGUAGE_MODEL else regression
     with Stages() as stages:

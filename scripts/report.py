@@ -35,7 +35,7 @@ def main() -> None:
     for name, least in (("words", 2), ("samples", 1)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
-    fileio.file(options.out)
+    fileio.prepare_file(options.out)
     page = render(collect_content(load(options.records), words(options)))
     fileio.write_text(options.out, page)
     print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")

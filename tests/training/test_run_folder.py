@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.runs import make_run
 
+from varrnn import fileio
 from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.records import publish
@@ -219,6 +220,16 @@ def test_a_damaged_checkpoint_costs_no_finished_result(tmp_path, monkeypatch):
         training_run.run(longer, folder)
     assert (folder / "summary.json").read_bytes() == before
     assert compose.load_config(folder).optim.epochs == longer.optim.epochs - 1
+
+
+def test_a_lock_removes_what_a_killed_process_was_writing(tmp_path):
+    with fileio.replacing(tmp_path / "checkpoint.pt") as temporary:
+        temporary.write_text("whole")
+        left, other = tmp_path / temporary.name, tmp_path / ".download.part"
+        other.touch()
+    left.write_text("half")
+    with checkpoint.lock_run_dir(tmp_path):
+        assert not left.exists() and other.exists()
 
 
 def test_a_command_that_looks_at_the_lock_stops_no_start(tmp_path):

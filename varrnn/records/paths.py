@@ -135,7 +135,7 @@ def relocate(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
         wanted[new] = old
     moves = [(old, new) for old, new in moves if old != new]
     for _, new in moves:
-        fileio.folder(new.parent)  # check that it is writable before anything is moved
+        fileio.make_folder(new.parent)  # check that it is writable before anything is moved
     waiting = [(old.rename(old.with_suffix(TMP_SUFFIX)), new) for old, new in moves]  # two records may swap paths
     for old, new in waiting:
         old.rename(new)

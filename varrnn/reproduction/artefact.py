@@ -92,7 +92,7 @@ def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
     records = load(options.records)
     if options.missing:
         return artefact.commands(records)
-    written = artefact.render(records, fileio.folder(options.out))
+    written = artefact.render(records, fileio.make_folder(options.out))
     tables = [path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"]
     return [*tables, *_verdicts(artefact, records), *(f"wrote {path}" for path in written)]
 

@@ -82,7 +82,7 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("w")
     except OSError as error:
-        raise fileio.unwritable(folder, error, OTHER_FOLDER) from error
+        raise fileio.unwritable_error(folder, error, OTHER_FOLDER) from error
     with handle:
         for attempt in range(LOCK_ATTEMPTS):  # a command that lists runs holds the lock for a moment
             try:
@@ -93,6 +93,7 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
                     message = f"{folder}: another process is running here; wait for it, or choose run_dir="
                     raise UserError(message) from error
                 time.sleep(LOCK_SECONDS)
+        fileio.remove_leftovers(folder)
         yield
 
 

@@ -26,7 +26,7 @@ def export_run(folder: Path, out: Path) -> int:
     if summary.get("dirty"):
         raise UserError(f"{folder}: was computed by code with uncommitted changes; train it from a clean checkout")
     run = open_run(folder)
-    fileio.folder(out)
+    fileio.make_folder(out)
     size = save_weights(run.model, out / WEIGHTS)
     compose.save(portable(run.config), out / "config.yaml")
     fileio.write_text(out / VOCABULARY, json.dumps(run.content, ensure_ascii=False) + "\n")

@@ -43,7 +43,7 @@ def save_weights(model: torch.nn.Module, file: Path) -> int:
         raise UserError(
             f"{file}: would have {size}, at most {LARGEST / 1e6:.0f} MB are allowed; export a smaller model"
         )
-    with fileio.replacing(fileio.file(file)) as temporary:
+    with fileio.replacing(fileio.prepare_file(file)) as temporary:
         temporary.write_bytes(content)
     return len(content)
 
