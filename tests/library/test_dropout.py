@@ -1,5 +1,6 @@
 """Which units are dropped, over which axes a mask is shared, and which mean is kept."""
 
+import copy
 import io
 
 import numpy as np
@@ -8,7 +9,15 @@ import torch
 from helpers import processes
 
 import varrnn
-from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
+from varrnn import (
+    DropoutRates,
+    Masks,
+    SequenceDropout,
+    VariationalGRU,
+    VariationalLSTM,
+    VariationalRNN,
+    WordEmbedding,
+)
 from varrnn.dropout import cast_mask, identity_mask, is_identity, sample_mask
 
 T, B, I, H = 6, 40, 30, 50
@@ -215,6 +224,19 @@ def test_rates_may_be_set_and_are_checked_as_in_the_constructor(layer):
     with pytest.warns(UserWarning, match=r"p_y=0\.4") as warned:
         layer(I, H, dropout=DropoutRates(p_y=0.4))
     assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize(("module", "name"), [(SequenceDropout(0.5), "p"), (WordEmbedding(10, 3, p_E=0.5), "p_E")])
+def test_the_probability_of_a_module_is_checked_when_it_is_set(module, name):
+    for value, error in ((2, ValueError), (1.0, ValueError), (float("nan"), ValueError), ("no", TypeError)):
+        with pytest.raises(error, match=f"{name}={value!r}"):
+            setattr(module, name, value)
+        with pytest.raises(error, match=f"{name}={value!r}"):
+            type(module)(**({"p": value} if name == "p" else {"num_embeddings": 10, "embedding_dim": 3, "p_E": value}))
+    assert getattr(module, name) == 0.5
+    setattr(module, name, np.float32(0.25))
+    copied = copy.deepcopy(module)
+    assert type(getattr(copied, name)) is float and getattr(copied, name) == 0.25 and f"{name}=0.25" in repr(copied)
 
 
 @pytest.mark.parametrize("layer", [VariationalGRU, VariationalRNN])
