@@ -68,6 +68,18 @@ def test_every_claim_is_a_tile_with_its_quotation(content):
     assert all(tile["rule"] and tile["commands"] for tile in tiles.values())
 
 
+def test_the_filter_counts_the_claims_of_the_summary(content):
+    """Additional claims are counted separately, so that both say the same of the paper's claims."""
+    total, _, verdicts = content["summary"].partition(" claims: ")
+    counted = {word: int(number) for number, word in (part.split(" ", 1) for part in verdicts.split(", "))}
+    assert sum(group["paper"] for group in content["groups"]) == int(total)
+    for group in content["groups"]:
+        assert group["paper"] == sum(counted.get(word, 0) for word in group["verdicts"])
+        tiles = [tile for tile in content["claims"] if tile["group"] == group["name"]]
+        assert group["paper"] + group["ours"] == len(tiles) and group["ours"] == sum(tile["ours"] for tile in tiles)
+    assert sum(group["ours"] for group in content["groups"]) == sum(claim.is_extra for claim in CLAIMS) > 0
+
+
 def test_a_curve_of_a_figure_is_that_of_its_records(content, records):
     """Mean and standard deviation over seeds, with the command of the runs behind it."""
     assert [figure["name"] for figure in content["figures"]] == list(FIGURES)
@@ -150,6 +162,7 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         assert not find("id", "detail").is_displayed()
         # a chip hides its tiles
         chips = driver.find_elements("css selector", "#claim-filter button")
+        assert [chip.text.split(",")[0] for chip in chips] == filter_labels(written)
         chips[-1].click()
         assert not find("id", "tile-C37").is_displayed() and find("id", "tile-C27").is_displayed()
         # a key hides its curve and shows it again
@@ -189,6 +202,14 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
         outside = [url for url in browser.requests(driver) if not url.startswith(("file:", "data:", "blob:"))]
         assert outside == []
+
+
+def filter_labels(page):
+    """The labels of the buttons that the content of the page asks for, without additional claims."""
+    saved = re.search(
+        r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page.read_text(encoding="utf-8"), re.S
+    )
+    return [f"{group['name']} {group['paper']}" for group in json.loads(saved[1])["groups"]]
 
 
 def overrides(command):

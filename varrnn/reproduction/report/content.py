@@ -12,7 +12,7 @@ from varrnn.reporting.style import REFERENCE, VARIANTS
 from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
-from varrnn.reproduction.claims.report import summary
+from varrnn.reproduction.claims.report import Verdicts, summary
 from varrnn.reproduction.claims.special import latest
 from varrnn.reproduction.claims.verdict import (
     BY_TEST,
@@ -20,6 +20,7 @@ from varrnn.reproduction.claims.verdict import (
     NOT_REPRODUCED,
     REPRODUCED,
     SHORT,
+    VERDICTS,
     Claim,
     Verdict,
 )
@@ -30,7 +31,7 @@ from varrnn.reproduction.runs import commands
 
 FIGURES = tuple(f"figure{number}" for number in range(2, 16))
 SPEED_SIZES = ("small", "medium", "large", "sentiment")
-# the four groups of tiles on the board
+# the four groups of verdicts, by which the page filters the claims
 AGREES, DISAGREES, INDICATION, OPEN = "agrees", "disagrees", "indicative", "not run"
 GROUPS = {REPRODUCED: AGREES, BY_TEST: AGREES, NOT_REPRODUCED: DISAGREES, INDICATIVE: INDICATION, SHORT: INDICATION}
 
@@ -45,6 +46,7 @@ def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[s
         "curves": charts.learning_curves(records),
         "figures": [_figure(modules[name], records) for name in FIGURES],
         "claims": [_claim(claim, verdict, modules) for claim, verdict in verdicts],
+        "groups": _groups(verdicts),
         "speed": _speed(modules["speed"], records),
         "words": dict(words) if words else None,
     }
@@ -52,8 +54,7 @@ def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[s
 
 def _perplexity_tables(modules: Mapping[str, Any], records: Records) -> list[Table]:
     """Table 1 at both sizes, and the small model, which is not in the paper."""
-    small = next(module for name, module in modules.items() if name in ("small", "small"))
-    return [*modules["table1"].tables(records), small.table(records)]
+    return [*modules["table1"].tables(records), modules["small"].table(records)]
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -99,6 +100,17 @@ def _claim(claim: Claim, verdict: Verdict, modules: Mapping[str, Any]) -> dict[s
         "ours": claim.is_extra,
         "shown_in": [name for name, module in modules.items() if claim.id in module.ARTEFACT.claims],
     }
+
+
+def _groups(verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Each group with its verdicts and its numbers of claims: those of the paper, which `summary` counts, and ours."""
+    found = []
+    for name in (AGREES, DISAGREES, INDICATION, OPEN):
+        members = [claim for claim, verdict in verdicts if GROUPS.get(verdict.status, OPEN) == name]
+        extra = sum(claim.is_extra for claim in members)
+        words = [word for word in VERDICTS if GROUPS.get(word, OPEN) == name]
+        found.append({"name": name, "verdicts": words, "paper": len(members) - extra, "ours": extra})
+    return found
 
 
 def _speed(module: Any, records: Records) -> dict[str, Any]:
