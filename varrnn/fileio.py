@@ -28,17 +28,17 @@ def unwritable_error(path: Path, error: OSError, hint: str = DEFAULT_HINT) -> Us
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, hint: str = DEFAULT_HINT) -> Iterator[None]:
     """Turn an OSError on writing this file or folder into a UserError."""
     try:
         yield
     except OSError as error:
-        raise unwritable_error(path, error) from error
+        raise unwritable_error(path, error, hint) from error
 
 
-def make_folder(path: Path) -> Path:
+def make_folder(path: Path, hint: str = DEFAULT_HINT) -> Path:
     """Create a folder and check that it is writable."""
-    with writing(path):
+    with writing(path, hint):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path

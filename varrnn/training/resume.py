@@ -95,9 +95,9 @@ def check_task(task: Task, config: RunConfig, folder: Path, summary: dict[str, A
         )
 
 
-def check_own_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
+def check_user_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
     """Warn if the user's files have changed since a finished run was trained."""
-    if not config.task.own_files:
+    if not config.task.user_files:
         return
     try:
         task = base.build(config, torch.device("cpu"))

@@ -162,6 +162,6 @@ def next_steps(summary: dict[str, Any], example: str, config: RunConfig, folder:
     """Commands for a finished run: an example of using it, and publishing if that is possible."""
     where = shlex.quote(str(folder))
     steps = [f"look at it with: {example.format(folder=where)}"]
-    if not config.task.own_files and not summary["dirty"] and "unknown" not in summary["commits"]:
+    if not config.task.user_files and not summary["dirty"] and "unknown" not in summary["commits"]:
         steps.append(f"publish it with: python scripts/publish.py {where}")
     return steps
