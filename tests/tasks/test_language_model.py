@@ -64,7 +64,7 @@ def test_masks_are_new_in_every_window_and_the_same_for_the_same_draw():
 def test_validation_both_ways():
     task, made = small("model=none")
     model = task.model(made).eval()
-    measured = perplexity.validation(model, task.valid, 7)
+    measured = perplexity.validation_perplexity(model, task.valid, 7)
     rows = len(task.valid)
     assert rows == 101 and (rows - 1) // 7 == 14
     windows = task.valid[: 14 * 7 + 1]

@@ -224,7 +224,7 @@ def test_a_step_that_no_graph_can_repeat_is_not_replayed(mistake, monkeypatch):
     def step(batch, state, lr):
         if mistake == "masks drawn inside":
             batch = batch[0], trainer.model.sample_masks(batch[0][:-1])
-        if mistake == "a batch of the capture" and torch_modes._modes():
+        if mistake == "a batch of the capture" and torch_modes._dispatch_mode_depth():
             batch = first
         if mistake == "a rate of the capture" and torch.is_tensor(lr):
             lr = torch.full_like(lr, 0.01)

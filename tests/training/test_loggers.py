@@ -158,7 +158,7 @@ def test_a_run_survives_its_logger(tmp_path, monkeypatch):
 def test_without_a_terminal_a_line_says_how_long_it_takes(monkeypatch, capsys):
     monkeypatch.setattr(progress, "FIRST_ETA", 0.0)
     with Interrupts() as interrupts, progress.RunMonitor(interrupts, True, 5.0, "") as bar:
-        bar.shown, bar.tells_eta = False, True
+        bar.shown, bar.prints_eta = False, True
         bar.start(1000, done=500)
         bar.advance(100)
         bar.advance(100)  # the next line is due in ten minutes

@@ -59,7 +59,7 @@ def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeyp
     checkpoint.save(saved | {"seconds": 1000.0}, run / "mc.pt")
     ended = training_run.run(config, run)
     assert ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["duration"]["mc_seconds"] > 1000
-    record = ensemble.average([ensemble.member(run, mc=True)])
+    record = ensemble.average([ensemble.load_member(run, mc=True)])
     assert record["commits"] == [CLEAN, f"{OTHER}+dirty"] and record["dirty"]
 
 
@@ -160,7 +160,7 @@ def test_the_commit_is_read_before_anything_is_computed(run, monkeypatch):
     training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
     calls.clear()
     with pytest.raises(ZeroDivisionError):
-        ensemble.average([ensemble.member(run, False)])
+        ensemble.average([ensemble.load_member(run, False)])
 
 
 @pytest.mark.parametrize(("words", "shown"), [(["task=ptb"], True), (["task=pydoc"], False), (["task=cornell"], False)])

@@ -47,7 +47,7 @@ def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, 
     monkeypatch.setattr(Trainer, "training_step", original)
     assert run_summary.read(run)["status"] == "going on"
     for use in (
-        lambda: ensemble.member(run, mc=False),
+        lambda: ensemble.load_member(run, mc=False),
         lambda: publish.publish(run),
         lambda: run_summary.load_finished(run),
     ):

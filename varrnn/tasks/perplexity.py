@@ -238,7 +238,7 @@ def perplexity(model: SequenceModel, columns: Tensor, steps: int) -> float:
 
 
 @torch.no_grad()
-def validation(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, float]:
+def validation_perplexity(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, float]:
     """Validation perplexity over all full windows: the exact one, and as the authors' code computes it.
 
     Their code sums the mean of each full window but divides by the number of windows BEFORE rounding it down (3687 / 35

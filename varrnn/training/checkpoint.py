@@ -18,9 +18,9 @@ from varrnn.config.schema import OTHER_FOLDER
 from varrnn.errors import UserError
 from varrnn.training.device import is_device_error
 
-FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # torch's messages for a full disk
+DISK_FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # torch's messages for a full disk
 LOCK_ATTEMPTS, LOCK_SECONDS = 5, 0.1
-AGAIN = "remove checkpoint.pt, best.pt and summary.json (if they exist) to train this run again"
+TRAIN_AGAIN = "remove checkpoint.pt, best.pt and summary.json (if they exist) to train this run again"
 
 
 def write_text(file: Path, text: str) -> None:
@@ -38,13 +38,13 @@ def save(state: dict[str, Any], file: Path) -> None:
             if is_device_error(error):
                 raise
             said = next(iter(str(error).splitlines()), "nothing")
-            raise OSError(errno.ENOSPC if re.search(FULL, said) else None, f"torch says: {said}") from error
+            raise OSError(errno.ENOSPC if re.search(DISK_FULL, said) else None, f"torch says: {said}") from error
 
 
 def load(file: Path) -> dict[str, Any]:
     """Read a checkpoint into CPU memory, since a GPU may be full; weights_only=True, so no code is executed."""
     if not file.is_file():
-        raise UserError(f"{file}: is missing; {AGAIN}")
+        raise UserError(f"{file}: is missing; {TRAIN_AGAIN}")
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
@@ -71,7 +71,7 @@ def checkpoint_errors(file: Path) -> Iterator[None]:
 
 
 def corrupt_error(file: Path, error: Exception) -> UserError:
-    hint = "remove it to sample again" if file.name.startswith("mc") else AGAIN
+    hint = "remove it to sample again" if file.name.startswith("mc") else TRAIN_AGAIN
     return UserError(f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); {hint}")
 
 
@@ -122,7 +122,9 @@ def check_identity(file: Path, saved: Any, requested: dict[str, Any]) -> None:
             if found[key] != requested[key]
         ]
     if lines:
-        raise UserError("\n".join([f"{file}: belongs to another run:", *lines, "restore this run's file, or", AGAIN]))
+        raise UserError(
+            "\n".join([f"{file}: belongs to another run:", *lines, "restore this run's file, or", TRAIN_AGAIN])
+        )
 
 
 def fingerprint(model: torch.nn.Module) -> str:

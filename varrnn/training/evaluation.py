@@ -43,7 +43,7 @@ def load_parameters(model: SequenceModel, config: RunConfig, file: Path, epoch: 
         found = saved["epoch"] if file.name == BEST else saved["progress"]["epoch"] - 1
     if epoch is not None and found != epoch:
         raise UserError(
-            f"{file}: contains epoch {found}, but this run's metrics are of epoch {epoch}; {checkpoint.AGAIN}"
+            f"{file}: contains epoch {found}, but this run's metrics are of epoch {epoch}; {checkpoint.TRAIN_AGAIN}"
         )
     checkpoint.load_weights(model, saved, file)
 

@@ -57,7 +57,7 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
                 summary = train(task, model, work, folder, monitor, device)
             if not resume.mc_up_to_date(summary, config):
                 summary = add_mc(summary, task, model, config, folder, monitor)
-            monitor.logger.finish(run_summary.numbers(summary))
+            monitor.logger.finish(run_summary.numeric_metrics(summary))
             if describe:
                 monitor.log(run_summary.describe(summary, config))
                 monitor.log("\n".join(run_summary.next_steps(summary, task.example_command, config, folder)))

@@ -138,12 +138,12 @@ class Trainer:
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]
         self._start_bar()
-        self.monitor.logger.resume(self._step())
+        self.monitor.logger.resume(self._global_step())
         while not self.finished():
             self._train_epoch()
             self._end_epoch()
             self.save()
-            self.monitor.log(self._line())
+            self.monitor.log(self._describe_epoch())
             self.monitor.stop_if_requested()
         self.monitor.close()
         self.graph = None  # with the memory that it holds
@@ -172,12 +172,12 @@ class Trainer:
             if progress.update % every == 0 or progress.update == task.updates_per_epoch:
                 self._check_finite(seen, lr)
                 words, before = sum(map(task.words, range(seen, progress.update))), started
-                seen, started = progress.update, self._clock(started)
+                seen, started = progress.update, self._add_time(started)
                 self._log_updates(lr, words / max(started - before, 1e-9))
             if progress.update < task.updates_per_epoch and self.monitor.save_due():
                 self._check_finite(seen, lr)
                 seen = progress.update
-                self._clock(started)
+                self._add_time(started)
                 self.save()
                 self.monitor.stop_if_requested()
                 started = self.monitor.seconds()
@@ -217,9 +217,9 @@ class Trainer:
     def _environment(self) -> str:
         """What exact repetition depends on; a CUDA graph only where it rounds differently."""
         here = provenance.environment(self.device)
-        return f"{here}, CUDA graph" if self.graph is not None and self.graph.rounds else here
+        return f"{here}, CUDA graph" if self.graph is not None and self.graph.rounds_differently else here
 
-    def _clock(self, started: float) -> float:
+    def _add_time(self, started: float) -> float:
         """Add the time since `started`; called after `_check_finite`, which synchronises with the device."""
         now = self.monitor.seconds()
         self.progress.epoch_seconds += now - started
@@ -244,7 +244,7 @@ class Trainer:
                 f"epoch {progress.epoch}/{self.config.optim.epochs}  {shown}  norm {recent[-1][1]:.1f}"
             )
 
-    def _step(self) -> int:
+    def _global_step(self) -> int:
         """The number of updates since the beginning of the run."""
         return (self.progress.epoch - 1) * self.task.updates_per_epoch + self.progress.update
 
@@ -259,7 +259,7 @@ class Trainer:
             progress.losses_and_norms[(progress.update - 1) // every * every : progress.update].mean(0).tolist()
         )
         point = {"loss": loss, "grad_norm": norm, "lr": lr, "words_per_second": words_per_second}
-        self.monitor.logger.log(self._step(), {f"update/{name}": value for name, value in point.items()})
+        self.monitor.logger.log(self._global_step(), {f"update/{name}": value for name, value in point.items()})
 
     def _end_epoch(self) -> None:
         progress = self.progress
@@ -286,7 +286,7 @@ class Trainer:
             }
         )
         row = {f"epoch/{name}": values[-1] for name, values in progress.history.items()}
-        self.monitor.logger.log(self._step(), row)
+        self.monitor.logger.log(self._global_step(), row)
         self._keep_best(measured)
         progress.epoch, progress.update, progress.state = progress.epoch + 1, 0, None
         progress.losses_and_norms, progress.epoch_seconds = None, 0.0
@@ -375,7 +375,7 @@ class Trainer:
             progress, self.task.updates_per_epoch, (size.layers, self.config.task.batch_size, size.units)
         )
         if problem:
-            raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.AGAIN}")
+            raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.TRAIN_AGAIN}")
 
     def _restore_best(self) -> None:
         """Make best.pt agree with checkpoint.pt, or report that the best epoch is lost."""
@@ -393,7 +393,7 @@ class Trainer:
         if self._is_best():
             self._save_best()
         elif self.finished():
-            raise UserError(f"{file}: {problem}; {checkpoint.AGAIN}")
+            raise UserError(f"{file}: {problem}; {checkpoint.TRAIN_AGAIN}")
         else:
             progress.best_epoch, progress.best_score = 0, math.inf
             self.monitor.log(f"warning: {file} {problem}; only later epochs can become the best epoch")
@@ -415,7 +415,7 @@ class Trainer:
                 f"warning: about {hours:.1f} hours on this CPU; you can stop and resume the run at any time"
             )
 
-    def _line(self) -> str:
+    def _describe_epoch(self) -> str:
         history = self.progress.history
         row = {name: values[-1] for name, values in history.items()}
         return (
