@@ -74,7 +74,7 @@ def check(options: Any) -> None:
     if any(override.startswith("mc.samples") for override in options.overrides):
         raise UserError("mc.samples=: set the number of samples with --samples instead")
     if options.text:
-        read_own(options.text)
+        read_user_text(options.text)
 
 
 def flag(name: str) -> str:
@@ -97,7 +97,7 @@ def check_task(options: Any, config: schema.RunConfig) -> None:
         )
 
 
-def read_own(file: Path) -> str:
+def read_user_text(file: Path) -> str:
     try:
         return files.decode(file, files.read(file))
     except UserError as error:
@@ -158,12 +158,12 @@ def language_model(
         return texts.read_text(model, text, samples, seed, dropped, tick=stages.advance)
 
     words = task.all_words
-    shown = read_own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
+    shown = read_user_words(options.text, words) if options.text else task.test[: options.show_words].cpu()
     stages.start("1/4 coloured words", len(shown) - 1)
     known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]
     title = f"{config.task.name}, {config.model.name}: {options.samples} samples"
-    plots.words_html(spelled, known, options.out / "words.html", title)
-    plots.words_picture(spelled, known, options.out / "words.png")
+    plots.write_words_html(spelled, known, options.out / "words.html", title)
+    plots.plot_words(spelled, known, options.out / "words.png")
 
     text = task.test[: options.words]
     strange = {
@@ -175,20 +175,20 @@ def language_model(
     measured = {name: read(one) for name, one in strange.items()}
     usual = measured["test text"]
     scores = {name: auroc_by_measure(measured[name], usual) for name in ("scrambled", "uniform words")}
-    plots.domains_picture(measured, scores, options.out / "domains.png")
+    plots.plot_domains(measured, scores, options.out / "domains.png")
     stages.start("3/4 uncertainty by position", len(text))
-    plots.position_picture(by_position(task, read, options), options.out / "position.png")
+    plots.plot_positions(by_position(task, read, options), options.out / "position.png")
     stages.start("4/4 calibration", len(text) - 1)
     diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(usual)}
-    plots.reliability_picture(diagrams, options.out / "calibration.png")
+    plots.plot_reliability(diagrams, options.out / "calibration.png")
     means = {name: {m: float(getattr(one, m).mean()) for m in texts.MEASURES} for name, one in measured.items()}
     return {"means": means, "auroc": scores, "ece": {name: d.ece for name, d in diagrams.items()}}
 
 
-def read_own_text(file: Path, words: list[str]) -> torch.Tensor:
+def read_user_words(file: Path, words: list[str]) -> torch.Tensor:
     """The user's text as word ids; words that are not in the vocabulary become `<unk>`."""
     ids = {word: i for i, word in enumerate(words)}
-    found = split_lines(read_own(file))
+    found = split_lines(read_user_text(file))
     unknown = [word for word in found if word not in ids]
     if unknown and UNK not in ids:
         raise UserError(f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}")
@@ -229,7 +229,7 @@ def regression(
     spread = {"spread of the samples alone": known.epistemic, "with the noise of the data": known.variance}
     held = {k: calibration.coverage(known.mean, v, y.double(), list(LEVELS)).cpu().numpy() for k, v in spread.items()}
     sd = known.variance.sqrt().cpu().numpy()
-    plots.regression_picture(sd, error, LEVELS, held, options.out / "regression.png")
+    plots.plot_regression(sd, error, LEVELS, held, options.out / "regression.png")
     off = {name: float(np.abs(share - LEVELS).mean()) for name, share in held.items()}
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),

@@ -11,7 +11,7 @@ from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import experiment
 from varrnn.reproduction.claims import CLAIMS, judge
 from varrnn.reproduction.claims.report import HEAD
-from varrnn.reproduction.claims.verdict import INDICATIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, SHORT
+from varrnn.reproduction.claims.verdict import FEW_EPOCHS, INDICATIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 SAME = ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39", "C42", "C49"]
@@ -265,7 +265,7 @@ def test_what_the_synthetic_curves_lack_is_reported_as_failed(sentiment: Records
 
 
 @pytest.mark.parametrize(
-    ("seeds", "epochs", "status"), [((1, 2, 3), 40, SHORT), ((1, 2), 120, INDICATIVE), ((1,), 40, SHORT)]
+    ("seeds", "epochs", "status"), [((1, 2, 3), 40, FEW_EPOCHS), ((1, 2), 120, INDICATIVE), ((1,), 40, FEW_EPOCHS)]
 )
 def test_sentiment_needs_100_epochs_and_3_seeds(records_of, seeds, epochs, status) -> None:
     runs = BY_ID["C26"].runs.values()

@@ -17,7 +17,7 @@ from varrnn.errors import UserError
 from varrnn.records import store
 from varrnn.reproduction.artefact import experiment
 from varrnn.reproduction.claims import CLAIMS
-from varrnn.reproduction.figures import collect
+from varrnn.reproduction.figures import collect_figures
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts, page
 from varrnn.reproduction.report.content import FIGURES, GROUPS, OPEN, collect_content
@@ -96,7 +96,7 @@ def test_a_curve_of_a_figure_is_that_of_its_records(content, records):
 
 
 def test_figures_are_collected_instead_of_saved(tmp_path, records):
-    with collect() as figures:
+    with collect_figures() as figures:
         written = experiment("figure3").ARTEFACT.render(records, tmp_path)
     assert written == [] and len(figures) == 1 and not list(tmp_path.iterdir())
 

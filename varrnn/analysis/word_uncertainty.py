@@ -74,15 +74,15 @@ def _windows(
 
 def _measure(probabilities: Tensor, targets: Tensor) -> WordUncertainty:
     """probabilities (W, samples, V), targets (W,)."""
-    known = Classification().add(probabilities, sample_dim=1)
-    mean = known.mean
+    result = Classification().add(probabilities, sample_dim=1)
+    mean = result.mean
     confidence, likeliest = mean.max(-1)
     surprise = -mean.gather(1, targets.unsqueeze(1)).squeeze(1).log()
     return WordUncertainty(
-        known.predictive_entropy,
-        known.expected_entropy,
-        known.mutual_information,
-        known.variation_ratio,
+        result.predictive_entropy,
+        result.expected_entropy,
+        result.mutual_information,
+        result.variation_ratio,
         surprise,
         confidence,
         likeliest == targets,

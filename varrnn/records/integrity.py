@@ -1,6 +1,6 @@
 """Detect records that were edited after publication: a digest of their content, and the hashes of the corpora.
 
-A digest detects accidental edits. It is no proof against forgery: anybody can compute it again.
+A digest detects accidental edits. It does not prevent forgery: anybody can compute it again.
 """
 
 from __future__ import annotations

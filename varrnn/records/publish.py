@@ -66,7 +66,7 @@ def publish_gpu_check(file: Path, found: dict[str, Any], records: Path, reposito
         names = ", ".join(tests.get("failures") or [])
         raise UserError(
             f"{file}: {tests.get('failed')} of its tests failed ({names}), {tests.get('passed')} passed, so its speed "
-            "is no evidence; send us the file in an issue"
+            "is not evidence; send us the file in an issue"
         )
     check_commits(file, {"commit": machine.get("commit")}, repository)
     check_no_paths(file, found)
@@ -126,9 +126,9 @@ def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
     epochs, options = summary["history"]["epoch"][-1:], flatten(summary["config"])
     if EPOCHS_KEY not in options:
         raise UserError(f"{folder}: no optim.epochs in the config of summary.json; run again")
-    asked, cut_short = options[EPOCHS_KEY], options.get("train.patience")
-    if not epochs or (not cut_short and epochs != [asked]):
-        raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
+    requested, cut_short = options[EPOCHS_KEY], options.get("train.patience")
+    if not epochs or (not cut_short and epochs != [requested]):
+        raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {requested} epochs; start the same command again")
     if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
         raise UserError(f"{folder}: no final metric in summary.json; start the same command again")
 
@@ -200,9 +200,9 @@ def check_no_paths(folder: Path, record: Mapping[str, Any]) -> None:
     """Final check: a committed file must not contain an absolute path or a name of this machine."""
     host = socket.gethostname()
     named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])")
-    telling = len(host) > 3 and host not in public_words()
+    distinctive = len(host) > 3 and host not in public_words()
     for text in _texts(record):
-        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (telling and named.search(text)):
+        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (distinctive and named.search(text)):
             raise UserError(f"{folder}: {text!r} in summary.json names this machine or a path on it; remove it by hand")
 
 

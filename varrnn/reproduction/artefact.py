@@ -31,6 +31,7 @@ class Artefact:
     claims: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
     more: tuple[str, ...] = ()  # further commands, not of run.py
+    is_figure: bool = False  # a figure without any record is not drawn; tables and pages are always written
 
     def has_data(self, records: Records) -> bool:
         """Whether there is something to show: a record of one of its runs, or it needs no runs."""

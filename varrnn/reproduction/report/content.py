@@ -13,18 +13,18 @@ from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
 from varrnn.reproduction.claims.report import Verdicts, summary
-from varrnn.reproduction.claims.special import latest
+from varrnn.reproduction.claims.special import latest_benchmark
 from varrnn.reproduction.claims.verdict import (
     BY_TEST,
+    FEW_EPOCHS,
     INDICATIVE,
     NOT_REPRODUCED,
     REPRODUCED,
-    SHORT,
     VERDICTS,
     Claim,
     Verdict,
 )
-from varrnn.reproduction.figures import collect
+from varrnn.reproduction.figures import collect_figures
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts
 from varrnn.reproduction.runs import commands
@@ -33,7 +33,13 @@ FIGURES = tuple(f"figure{number}" for number in range(2, 16))
 SPEED_SIZES = ("small", "medium", "large", "sentiment")
 # the four groups of verdicts, by which the page filters the claims
 AGREES, DISAGREES, INDICATION, OPEN = "agrees", "disagrees", "indicative", "not run"
-GROUPS = {REPRODUCED: AGREES, BY_TEST: AGREES, NOT_REPRODUCED: DISAGREES, INDICATIVE: INDICATION, SHORT: INDICATION}
+GROUPS = {
+    REPRODUCED: AGREES,
+    BY_TEST: AGREES,
+    NOT_REPRODUCED: DISAGREES,
+    INDICATIVE: INDICATION,
+    FEW_EPOCHS: INDICATION,
+}
 
 
 def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -65,7 +71,7 @@ def _table(table: Table) -> dict[str, Any]:
 def _figure(module: Any, records: Records) -> dict[str, Any]:
     """The panels of a figure that have data, and the commands of its missing runs."""
     artefact = module.ARTEFACT
-    with collect() as figures:
+    with collect_figures() as figures:
         artefact.render(records, Path())
     panels = [chart for figure in figures for chart in charts.from_figure(figure)]
     missing = [(run, records.missing(run, artefact.seeds)) for run in artefact.runs]
@@ -115,7 +121,7 @@ def _groups(verdicts: Verdicts) -> list[dict[str, Any]]:
 
 def _speed(module: Any, records: Records) -> dict[str, Any]:
     """Words per second of the latest benchmark, one group of bars per size."""
-    benchmark, table = latest(records), _table(module.table(records))
+    benchmark, table = latest_benchmark(records), _table(module.table(records))
     sizes = [size for size in SPEED_SIZES if isinstance(benchmark.get(size), Mapping)]
     bars = [
         {
