@@ -117,7 +117,7 @@ def test_ridge_is_the_closed_form_solution():
     assert np.allclose(predict(data.train_x[:5]), expected, atol=1e-5)
 
 
-def test_ridge_does_not_look_at_the_test_ratings(monkeypatch):
+def test_ridge_does_not_use_the_test_ratings(monkeypatch):
     data = segments(synthetic.load(), 30)
     found = baselines.ridge(data)
     assert 0.05 < found.rmse < 0.08 < baselines.constant_rmse(data)
@@ -184,6 +184,6 @@ def test_a_text_longer_than_the_csv_modules_limit(tmp_path):
     ],
     ids=range(20),
 )
-def test_a_bad_csv_gets_one_clear_answer(tmp_path, content, message):
+def test_a_bad_csv_gets_one_clear_message(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         segments(csv_reviews.load(write_csv(tmp_path / "mine.csv", content)), 5)

@@ -60,7 +60,7 @@ def test_two_writers_of_one_file_do_not_share_a_temporary_file(tmp_path):
     assert file.read_text() == "slow" and list(tmp_path.iterdir()) == [file]
 
 
-def test_links_modes_and_devices_stay_what_they_are(tmp_path):
+def test_links_modes_and_devices_are_preserved(tmp_path):
     file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
     file.write_text("old")
     file.chmod(0o750)

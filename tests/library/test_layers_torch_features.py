@@ -68,7 +68,7 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
 
 @every_layer
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_parameters_of_another_size_are_refused(make, backend):
+def test_parameters_of_another_size_raise(make, backend):
     """Parameters that were resized by hand: the C code would read memory behind the state."""
     layer, larger = make(I, H, backend=backend), make(I, 8 * H)
     for name, parameter in larger.named_parameters():

@@ -101,7 +101,7 @@ def test_figures_are_collected_instead_of_saved(tmp_path, records):
     assert written == [] and len(figures) == 1 and not list(tmp_path.iterdir())
 
 
-def test_learning_curves_stand_beside_the_published_values(content, records):
+def test_learning_curves_are_shown_with_the_published_values(content, records):
     medium = next(chart for chart in content["curves"] if "medium" in chart["title"])
     assert {f"{line['value']:g}" for line in medium["lines"]} >= {"121.1", "86.2", "81.9"}
     for trace in medium["traces"]:
@@ -123,7 +123,7 @@ def test_the_commands_of_the_committed_curves_start_the_recorded_runs():
         assert any(matches(record.identity, wanted) for record in records.runs), trace["command"]
 
 
-def test_words_that_look_like_markup_stay_words(content):
+def test_words_that_look_like_markup_are_escaped(content):
     text = page.render({**content, "summary": "</script><script>alert(1)</script>"}, library="")
     assert "<script>alert(1)" not in text
     saved = re.search(r'<script type="application/json" id="content">(.*?)</script>', text, re.S)

@@ -99,7 +99,7 @@ def test_test_values_alone_choose_nothing():
     assert grid.score == ""  # nor do values that some of the runs have
 
 
-def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
+def test_choosing_on_test_values_is_for_authors_code_only_and_marked():
     metrics = ({"test_rmse": 0.2, "test_rmse_mc": 0.1}, {"test_rmse": 0.1, "test_rmse_mc": 0.2})
     points = [summary(metrics=m, protocol="authors_code", **{"model.p_U": p}) for m, p in zip(metrics, (0.1, 0.3))]
     (grid,) = ranking.grids(points)
@@ -132,7 +132,7 @@ def test_all_ranks_are_made_by_the_same_seeds():
     assert "come last" not in ranking.table(ranking.grids(points[:-2])[0]).note
 
 
-def test_the_frame_is_around_the_first_rank(monkeypatch, tmp_path):
+def test_the_heat_map_frames_the_first_rank(monkeypatch, tmp_path):
     """Though another cell shows a lower mean, over other seeds."""
     framed = []
     monkeypatch.setattr(heatmap, "draw_cells", lambda panel, cells, best: framed.append((cells.tolist(), best)))
@@ -216,7 +216,7 @@ def test_a_running_run_is_distinguished(tmp_path, monkeypatch):
     assert [one.status for one in unfinished_runs(tmp_path)] == ["stopped"]
 
 
-def test_no_folder_is_one_clear_error(tmp_path):
+def test_a_missing_folder_is_one_clear_error(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
         list(ranking.load(tmp_path / "nothing"))
 
@@ -228,7 +228,7 @@ def test_a_broken_file_is_named_and_the_others_are_read(tmp_path, capsys):
     assert f"left out: {tmp_path / 'a.json'}: not readable" in capsys.readouterr().err
 
 
-def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch):
+def test_runs_with_unknown_choices_are_listed_too(tmp_path, monkeypatch):
     """As with --config-dir: a choice that configs/ does not have."""
     monkeypatch.chdir(tmp_path)
     run = make_run("mc.samples=0")

@@ -195,7 +195,7 @@ def test_every_variant_runs(tmp_path: Path, protocol: str, model: str, cell: str
 
 
 @pytest.mark.slow
-def test_mc_is_measured_up_to_epoch_20_then_now_and_then_and_at_the_last(tmp_path: Path):
+def test_mc_is_measured_up_to_epoch_20_then_every_few_epochs_and_at_the_last(tmp_path: Path):
     task, model = make(tmp_path, "optim.epochs=28")
     due = [epoch for epoch in range(1, 29) if "test_rmse_mc" in task.epoch_metrics(model, epoch)]
     assert due == [*range(1, 21), 25, 28]
@@ -336,7 +336,7 @@ def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
 
 
 @pytest.mark.slow
-def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_user_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"set task\.path="):
         sentiment.load(compose_config.compose(["task=reviews"]), CPU)

@@ -16,7 +16,7 @@ from varrnn.training import checkpoint
         ("", "choose another folder with runs_root= or run_dir="),
     ],
 )
-def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
+def test_only_a_full_disk_is_reported_as_full(tmp_path, monkeypatch, said, hint):
     def refuse(*_):
         raise RuntimeError(said)
 
@@ -31,7 +31,7 @@ def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
 )
-def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
+def test_a_full_gpu_is_not_reported_as_a_damaged_checkpoint(tmp_path, monkeypatch, error):
     """The error is not one of the file: the message must not advise to remove the checkpoint or to use another disk."""
 
     def refuse(*_, **__):

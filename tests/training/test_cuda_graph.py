@@ -283,7 +283,7 @@ def test_on_a_cpu_it_is_one_clear_line(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_part_of_the_identity():
+def test_it_is_not_part_of_the_identity():
     usual, graph = (compose.compose(["experiment=ptb_large", *more]) for more in ([], ["train.cuda_graph=true"]))
     assert not usual.train.cuda_graph and graph.train.cuda_graph
     assert compose.identity(usual) == compose.identity(graph)

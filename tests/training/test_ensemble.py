@@ -179,7 +179,7 @@ def test_mistakes_are_one_clear_error(folders, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_command_line_refuses_before_averaging(folders):
+def test_what_the_command_line_rejects_before_averaging(folders):
     folder, (one, _, _) = folders
     (folder / "a.txt").write_text("")
     for words, message in (

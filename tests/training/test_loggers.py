@@ -34,7 +34,7 @@ def history(run):
 
 
 @pytest.mark.slow
-def test_the_logger_is_no_part_of_a_run(tmp_path):
+def test_the_logger_is_not_part_of_a_runs_identity(tmp_path):
     plain, other = composed(tmp_path), composed(tmp_path, "logger=tensorboard")
     assert compose.identity(plain) == compose.identity(other) and compose.run_dir(plain) == compose.run_dir(other)
     with pytest.raises(UserError, match=r"logger\.name=other: allowed are csv, tensorboard, wandb"):
@@ -103,7 +103,7 @@ class Broken(Logger):
         raise OSError(28, "No space left on device")
 
 
-def test_a_failing_logger_says_so_once_and_ends_nothing():
+def test_a_failing_logger_warns_once_and_the_run_continues():
     said = []
     logger = BackgroundLogger("broken", Broken, said.append)
     for step in range(5):
@@ -155,7 +155,7 @@ def test_a_run_survives_its_logger(tmp_path, monkeypatch):
     assert summary["status"] == "finished" and len(history(tmp_path / "run")) == 2
 
 
-def test_without_a_terminal_a_line_says_how_long_it_takes(monkeypatch, capsys):
+def test_without_a_terminal_a_line_has_the_remaining_time(monkeypatch, capsys):
     monkeypatch.setattr(progress, "FIRST_ETA", 0.0)
     with Interrupts() as interrupts, progress.RunMonitor(interrupts, True, 5.0, "") as bar:
         bar.shown, bar.prints_eta = False, True
