@@ -83,7 +83,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("backend", "options", "reason"), REFUSED)
-def test_a_request_that_cannot_be_met_raises(backend, options, reason):
+def test_a_forced_backend_that_cannot_compute_this_raises(backend, options, reason):
     layer = VariationalLSTM(I, H, backend=backend, **options)
     with pytest.raises(ValueError, match=f"backend='{backend}': .*{reason}"):
         layer(torch.randn(T, B, I, dtype=options.get("dtype")))

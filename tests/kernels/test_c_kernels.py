@@ -203,7 +203,7 @@ def test_strided_tensors(cell: str) -> None:
 
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
-def test_tensors_that_others_keep(cell: str) -> None:
+def test_saved_tensors_may_come_back_with_other_strides(cell: str) -> None:
     """Hooks on saved tensors may give back the same values in another order in memory."""
     torch.manual_seed(0)
     layer, x = CELLS[cell](6, 9, dropout=0.4), torch.randn(5, 3, 6)

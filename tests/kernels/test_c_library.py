@@ -62,7 +62,9 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
         ("torch_openmp", c_library.Unavailable("no threads")),
     ],
 )
-def test_whatever_goes_wrong_torch_does_the_work(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_operations_are_used_after_any_error(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise error
 
@@ -94,7 +96,7 @@ def test_a_damaged_file_is_built_again(built: Path) -> None:
 
 
 @needs_c
-def test_missing_threads_do_not_cost_the_compiled_code(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openmp_threads_do_not_delete_the_compiled_code(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = built
     before = file.stat().st_mtime_ns
 

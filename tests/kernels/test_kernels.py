@@ -126,7 +126,7 @@ def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
-def test_gradients_lie_in_memory_as_torchs_do(cell, variant, dtype):
+def test_gradients_have_the_strides_of_torchs(cell, variant, dtype):
     """Many an optimizer flattens them with view(-1)."""
     fast, _ = twins(cell, variant, dtype)
     x, state = problem(fast, dtype)

@@ -56,7 +56,7 @@ def test_log_probabilities_of_extreme_logits() -> None:
 
 
 @needs_c
-def test_words_that_cannot_be() -> None:
+def test_logits_of_minus_infinity_and_nan() -> None:
     """All words of the first piece of logits, the target, or all words; and a piece without a single number."""
     bias = torch.randn(4, 1500)
     bias[0, :1100] = bias[1, 1200] = bias[2] = bias[3, :1100] = float("-inf")
