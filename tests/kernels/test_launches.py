@@ -1,4 +1,4 @@
-"""What a GPU would be asked to do, seen on meta tensors: how many kernels it launches, on which device; no waiting.
+"""The work of a GPU, counted on meta tensors: the number of kernel launches, their devices, and no synchronisation.
 
 Views and allocations launch nothing. The counts decide the speed of small layers on a GPU.
 """
@@ -157,7 +157,7 @@ def test_a_training_step_stays_on_its_device_and_never_synchronises(variant, cel
 
 
 def test_a_tensor_on_another_device_and_a_synchronisation_are_detected():
-    """Plain meta tensors notice neither of them."""
+    """Plain meta tensors would detect neither of them."""
     x = torch.randn(3, device="meta")
     with pytest.raises(AssertionError, match="on cpu"):
         counted(lambda: torch.add(x, 1, out=x) + torch.ones(3))

@@ -1,4 +1,4 @@
-"""Packed sequences are computed on the rows that live at each step: equal to the reference, in memory of their size."""
+"""Packed sequences are computed on the rows that have not ended: equal to the reference, without memory for padding."""
 
 from functools import partial
 

@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_the_old_text(tmp_path):
 
 
 def test_two_writers_of_one_file_do_not_share_a_temporary_file(tmp_path):
-    """With one name for both, the second would truncate the first one's file and then take it away."""
+    """With one name for both, the second would overwrite the first one's temporary file and then rename it."""
     file = tmp_path / "summary.json"
     with fileio.replacing(file) as slow:
         slow.write_text("slow")

@@ -124,7 +124,7 @@ def test_autocast(make):
 @pytest.mark.parametrize("make", [VariationalLSTM, VariationalGRU])  # the kernels with a hand-written backward pass
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
-    """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
+    """The forward pass ran without autocast; more rows than one chunk, in torch operations."""
     monkeypatch.setattr(c_library, "unsupported", lambda *_: "off")
     layer = make(I, H, dropout=DropoutRates.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)

@@ -69,7 +69,7 @@ def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
 
 
 def test_only_points_of_the_planned_grid_are_chosen(records_of) -> None:
-    """Publishing one more run does not change a row that says how much of its grid is there."""
+    """Publishing a further run does not change a row that states how much of its grid has records."""
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.3)}
     records = records_of([synthetic.language_run(run, 1, 110.0 - 100 * p, 95.0) for p, run in runs.items()])
     assert best_on_validation(records, language_model("small", "naive")).records[0].rates[0] == ("p_W", 0.15)

@@ -141,7 +141,7 @@ def test_c32_uses_every_epoch(records_of) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
-    """A curve that never leaves the constant predictor is perfectly stable, which proves little, with any n."""
+    """A curve that never leaves the constant predictor is perfectly stable, which is weak evidence."""
     claim, flat = BY_ID["C43"], next(iter(BY_ID["C43"].runs))
 
     def verdict(ends_at: float):

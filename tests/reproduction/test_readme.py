@@ -38,7 +38,7 @@ def test_the_library_example_runs(capsys):
 
 @pytest.mark.slow
 def test_a_variant_in_one_yaml(tmp_path):
-    """The YAML of configs/README.md, in a folder of the user's, trains a model."""
+    """The YAML of configs/README.md, in a user's folder, trains a model."""
     shown = [block for block in blocks("yaml", ROOT / "configs" / "README.md") if "name:" in block and "p_" in block]
     assert shown, "the page shows no variant"
     name = yaml.safe_load(shown[0])["name"]

@@ -32,7 +32,7 @@ def language_run(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def draw(monkeypatch, capsys):
-    """Run the script as the command line would, in this process: (exit status, what it said on stderr)."""
+    """Run the script as the command line would, in this process: (exit status, stderr)."""
 
     def run(*words: str | Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--samples", "3", *map(str, words)])

@@ -61,7 +61,7 @@ def started(*words, folder):
 
 
 def interrupted(process, files):
-    """A Ctrl-C, which reaches the whole group, as soon as all the files are there; returns what was said."""
+    """A Ctrl-C, which reaches the whole group, as soon as all the files exist; returns the output."""
     deadline = time.monotonic() + 120
     while not all(file.exists() for file in files) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

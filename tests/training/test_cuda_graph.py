@@ -193,7 +193,7 @@ def test_what_a_replay_computes_decides_whether_it_is_used(factor, note, monkeyp
 
 @pytest.mark.slow
 def test_a_graph_that_rounds_is_part_of_the_environment(tiny, tmp_path, monkeypatch, capsys):
-    """Resuming such a run without the graph, or with it, says what changes: something, or nothing."""
+    """Resuming such a run without the graph prints a warning; resuming it with the graph does not."""
     pretend_gpu(monkeypatch)
     monkeypatch.setattr(cuda_graph, "make_recorder", lambda _: Rounding())
     for second, warned in (("true", False), ("false", True)):

@@ -1,4 +1,4 @@
-"""precision=: float32 or TF32 for cuBLAS and cuDNN alike, named in the record, and no part of a run's identity."""
+"""precision=: float32 or TF32 for cuBLAS and cuDNN alike, named in the record, and not part of a run's identity."""
 
 import pytest
 import torch
