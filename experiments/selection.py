@@ -72,8 +72,8 @@ def groups(records: Records) -> dict[tuple[str, str], dict[Setting, Group]]:
     """(model, cell) -> setting -> the records of its seeds."""
     found: dict[tuple[str, str], dict[Setting, list[Record]]] = {}
     for record in records.runs:
-        usual = record.choices["task"] == "cornell" and record.choices["protocol"] == "paper"
-        if usual and record.options.get("task.hold_out"):
+        cornell_paper = record.choices["task"] == "cornell" and record.choices["protocol"] == "paper"
+        if cornell_paper and record.options.get("task.hold_out"):
             kind = (record.choices["model"], record.choices["cell"])
             found.setdefault(kind, {}).setdefault(setting_of(record.identity), []).append(record)
     made = {kind: {key: group_by_seed(points[key]) for key in sorted(points)} for kind, points in sorted(found.items())}

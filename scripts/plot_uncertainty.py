@@ -85,8 +85,8 @@ def flag(name: str) -> str:
 def check_task(options: Any, config: schema.RunConfig) -> None:
     """Reject options that the task does not have, and set the defaults of language models."""
     if config.task.kind == schema.LANGUAGE_MODEL:
-        for name, usual in LM_DEFAULTS.items():
-            setattr(options, name, usual if getattr(options, name) is None else getattr(options, name))
+        for name, default in LM_DEFAULTS.items():
+            setattr(options, name, default if getattr(options, name) is None else getattr(options, name))
         return
     given = [flag(name) for name in LM_DEFAULTS if getattr(options, name) is not None]
     if given:
@@ -166,20 +166,20 @@ def language_model(
     plots.plot_words(spelled, known, options.out / "words.png")
 
     text = task.test[: options.words]
-    strange = {
+    inputs = {
         "test text": text,
-        "scrambled": texts.shuffled(text),
+        "shuffled": texts.shuffled(text),
         "uniform words": texts.random_words(text, len(words)),
     }
     stages.start("2/4 test text, shuffled and random words", 3 * (len(text) - 1))
-    measured = {name: read(one) for name, one in strange.items()}
-    usual = measured["test text"]
-    scores = {name: auroc_by_measure(measured[name], usual) for name in ("scrambled", "uniform words")}
+    measured = {name: read(one) for name, one in inputs.items()}
+    in_domain = measured["test text"]
+    scores = {name: auroc_by_measure(measured[name], in_domain) for name in ("shuffled", "uniform words")}
     plots.plot_domains(measured, scores, options.out / "domains.png")
     stages.start("3/4 uncertainty by position", len(text))
     plots.plot_positions(by_position(task, read, options), options.out / "position.png")
     stages.start("4/4 calibration", len(text) - 1)
-    diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(usual)}
+    diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(in_domain)}
     plots.plot_reliability(diagrams, options.out / "calibration.png")
     means = {name: {m: float(getattr(one, m).mean()) for m in texts.MEASURES} for name, one in measured.items()}
     return {"means": means, "auroc": scores, "ece": {name: d.ece for name, d in diagrams.items()}}
@@ -197,8 +197,8 @@ def read_user_words(file: Path, words: list[str]) -> torch.Tensor:
     return torch.tensor([ids.get(word, ids.get(UNK, 0)) for word in found])
 
 
-def auroc_by_measure(strange: texts.WordUncertainty, usual: texts.WordUncertainty) -> dict[str, float]:
-    return {name: texts.auroc(getattr(strange, name), getattr(usual, name)) for name in texts.MEASURES}
+def auroc_by_measure(out_of_domain: texts.WordUncertainty, in_domain: texts.WordUncertainty) -> dict[str, float]:
+    return {name: texts.auroc(getattr(out_of_domain, name), getattr(in_domain, name)) for name in texts.MEASURES}
 
 
 def by_position(task: LanguageModelTask, read: Any, options: Any) -> dict[str, np.ndarray]:

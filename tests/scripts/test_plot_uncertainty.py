@@ -51,7 +51,7 @@ def test_language_model(draw, language_run, tmp_path):
     extra = ("threads=1", "--words", "300", "--length", "40", "--text", tmp_path / "own.txt", "--out", tmp_path / "out")
     assert draw(language_run, *extra) == (0, "")
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
-    assert set(numbers["means"]) == {"test text", "scrambled", "uniform words"}
+    assert set(numbers["means"]) == {"test text", "shuffled", "uniform words"}
     for name in ("words", "position", "domains", "calibration"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 3000
     page = (tmp_path / "out" / "words.html").read_text()
@@ -85,7 +85,7 @@ def test_numbers_that_are_not_finite_are_null(draw, language_run, tmp_path, monk
     monkeypatch.setattr("varrnn.analysis.word_uncertainty.auroc", lambda *_: math.nan)
     assert draw(language_run, "--words", "50", "--out", tmp_path) == (0, "")
     numbers = json.loads((tmp_path / "numbers.json").read_text(), parse_constant=pytest.fail)
-    assert set(numbers["auroc"]["scrambled"].values()) == {None}
+    assert set(numbers["auroc"]["shuffled"].values()) == {None}
 
 
 @pytest.mark.slow

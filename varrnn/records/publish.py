@@ -210,8 +210,15 @@ def public_words() -> set[str]:
     """The names of choices and options, which may occur even if they equal the machine's name (`small`)."""
     names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
     kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
-    usual = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
-    return {FINISHED, UNSTABLE, *BUILT_IN, *names, *(word for name in names for word in name.split("_")), *usual}
+    default_words = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
+    return {
+        FINISHED,
+        UNSTABLE,
+        *BUILT_IN,
+        *names,
+        *(word for name in names for word in name.split("_")),
+        *default_words,
+    }
 
 
 def _texts(value: Any) -> Iterator[str]:

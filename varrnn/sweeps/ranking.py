@@ -62,7 +62,7 @@ class Grid:
         """Task, size and model, and every choice that is not the default."""
         chosen = self.choices
         parts = [chosen["task"], chosen["size"], chosen["model"]]
-        parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
+        parts += [chosen[key] for key, default in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != default]
         return parts + [f"{key}={value}" for key, value in self.fixed.items()]
 
     @property
@@ -117,7 +117,7 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
-    """Every group of runs that differ only in seeds and swept options (`sweep_keys` adds to the usual ones)."""
+    """Every group of runs that differ only in seeds and swept options (GRID and `sweep_keys`)."""
     keys = (*GRID, *sweep_keys)
     groups: dict[str, list[dict[str, Any]]] = {}
     for summary in summaries:

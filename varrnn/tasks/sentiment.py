@@ -155,10 +155,10 @@ class SentimentTask:
 
     def samples(self, epoch: int) -> int:
         """The MC samples of an epoch: 0 if MC is not measured, at least 50 in the last tenth of training."""
-        asked = self.options.mc_samples
-        if not asked or not schema.mc_due(epoch, self.options.mc_every, self.epochs):
+        requested = self.options.mc_samples
+        if not requested or not schema.mc_due(epoch, self.options.mc_every, self.epochs):
             return 0
-        return max(asked, LATE_SAMPLES) if epoch > LATE * self.epochs else asked
+        return max(requested, LATE_SAMPLES) if epoch > LATE * self.epochs else requested
 
     @property
     def _scored(self) -> tuple[str, Split]:

@@ -37,8 +37,8 @@ def save(state: dict[str, Any], file: Path) -> None:
         except RuntimeError as error:
             if is_device_error(error):
                 raise
-            said = next(iter(str(error).splitlines()), "nothing")
-            raise OSError(errno.ENOSPC if re.search(DISK_FULL, said) else None, f"torch says: {said}") from error
+            message = next(iter(str(error).splitlines()), "nothing")
+            raise OSError(errno.ENOSPC if re.search(DISK_FULL, message) else None, f"torch says: {message}") from error
 
 
 def load(file: Path) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def load_weights(model: torch.nn.Module, file: Path) -> None:
         saved = library.load_file(file)
         model.load_state_dict({name: value.float() for name, value in saved.items()})
     except (RuntimeError, ValueError, OSError, safetensors_error) as error:
-        said = str(error).strip().splitlines()[0]
-        raise UserError(f"{file}: not the weights of this model, or damaged ({said}); export it again") from error
+        message = str(error).strip().splitlines()[0]
+        raise UserError(f"{file}: not the weights of this model, or damaged ({message}); export it again") from error
 
 
 def write_metrics(file: Path, content: dict[str, Any]) -> None:

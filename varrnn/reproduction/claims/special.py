@@ -34,10 +34,10 @@ def ensembles(records: Records, size: str, variational: bool) -> dict[int, float
     found: dict[int, list[float]] = {}
     for ensemble in records.ensembles:
         chosen = all(ensemble["choices"].get(group) == name for group, name in wanted.items())
-        usual = all(key.startswith(free) for key in ensemble.get("diff") or ())
+        default_rates = all(key.startswith(free) for key in ensemble.get("diff") or ())
         sampled = _is_valid_mc(ensemble) if variational else not any(ensemble.get("member_mc") or [ensemble["mc"]])
         value = ensemble["metrics"].get("test_ppl")
-        if chosen and usual and sampled and value is not None:
+        if chosen and default_rates and sampled and value is not None:
             found.setdefault(ensemble["members"], []).append(value)
     return {members: values[0] for members, values in found.items() if len(values) == 1}  # none of several
 
