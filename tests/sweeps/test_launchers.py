@@ -24,7 +24,7 @@ from varrnn.training.signals import SIGNALS, Interrupts, RunStopped
 
 
 def summaries(folder):
-    return sorted(ranking.load(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
+    return sorted(ranking.load_summaries(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
 
 
 @pytest.mark.slow

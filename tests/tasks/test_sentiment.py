@@ -12,7 +12,7 @@ import torch
 from varrnn import hold_masks, mc_predict, rng
 from varrnn.config import compose as compose_config
 from varrnn.data import registry, synthetic
-from varrnn.data.reviews import segments
+from varrnn.data.reviews import cut_segments
 from varrnn.errors import UserError
 from varrnn.tasks import sentiment
 from varrnn.tasks.sentiment import SentimentTask, Split, deterministic_predictions, mc_predictions
@@ -24,7 +24,7 @@ from varrnn.training.signals import Clock
 
 CPU = torch.device("cpu")
 SMALL = ("task=synthetic_reviews", "size.units=8", "threads=1", "progress=false", "task.mc_samples=2", "mc.samples=3")
-DATA = segments(synthetic.load(count=150, max_length=12), 14)
+DATA = cut_segments(synthetic.load(count=150, max_length=12), 14)
 
 
 @pytest.fixture(autouse=True)

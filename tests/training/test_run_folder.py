@@ -54,7 +54,7 @@ def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, 
         with pytest.raises(UserError, match="going on"):
             use()
     assert [one.status for one in unfinished_runs(run.parents[5])] == ["stopped"]
-    assert not list(ranking.load(run.parents[5]))
+    assert not list(ranking.load_summaries(run.parents[5]))
     ended = training_run.run(longer, run)
     assert ended["status"] == "finished" and ended["metrics"]["epochs"] == 4
 

@@ -51,7 +51,7 @@ class Segments:
     best_rmse: float | None = None
 
 
-def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0) -> Segments:
+def cut_segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0) -> Segments:
     """Shuffle the reviews, cut each into consecutive segments of `steps` words, and split 80 / 20 by segments.
 
     `hold_out` is the share of the training REVIEWS held out for choosing hyper-parameters: the last ones in the

@@ -98,7 +98,7 @@ class Grid:
         return point.values[self.keys.index(axis[0])]
 
 
-def load(folder: Path) -> Iterator[dict[str, Any]]:
+def load_summaries(folder: Path) -> Iterator[dict[str, Any]]:
     """The summaries of all runs below a folder (or published records)."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of runs; the runs of a sweep are below its runs_root")
@@ -116,7 +116,7 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
             yield content
 
 
-def grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
+def find_grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
     """Every group of runs that differ only in seeds and swept options (GRID and `sweep_keys`)."""
     keys = (*GRID, *sweep_keys)
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -163,8 +163,8 @@ def _score(group: list[dict[str, Any]]) -> str:
     return next((name for name in names if finished and all(name in metrics for metrics in finished)), "")
 
 
-def table(grid: Grid) -> Table:
-    """The ranking."""
+def ranking_table(grid: Grid) -> Table:
+    """The grid points in order of their rank, with their values and numbers of seeds."""
     axes = grid.axes()
     columns = ("rank", *(axis_label(axis) for axis in axes), grid.score, "seeds")
     rows = [

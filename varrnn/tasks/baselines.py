@@ -64,7 +64,7 @@ def choose_penalty(data: Segments) -> float:
 
 
 def _hold_out(data: Segments) -> Segments:
-    """Hold out the last tenth of the training reviews, as `segments(hold_out=0.1)` does."""
+    """Hold out the last tenth of the training reviews, as `cut_segments(hold_out=0.1)` does."""
     border = len(data.train_review) - count_held_out(data.train_review, HOLD_OUT)
     raw = data.train_y[border:] * data.std + data.mean
     return replace(
