@@ -14,7 +14,7 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import option_docs, user_errors
-from varrnn.config.compose import identity_options
+from varrnn.config.identity import identity_options
 from varrnn.config.schema import CHOICE_GROUPS
 from varrnn.config.validation import suggest
 from varrnn.errors import UserError

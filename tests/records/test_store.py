@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import records as synthetic
 
-from varrnn.config.identity import Identity, identity_of, matches
+from varrnn.config.identity import Identity, config_identity, identity_of, matches
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
 from varrnn.records.store import load, read
@@ -41,7 +41,7 @@ def test_identity_is_what_run_py_composes(run) -> None:
     from varrnn.config import compose
 
     composed = compose.compose(list(run))
-    assert identity_of(run).options == compose.identity(composed) and identity_of(run).choices == compose.choices(
+    assert identity_of(run).options == config_identity(composed) and identity_of(run).choices == compose.choices(
         composed
     )
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from varrnn.config import compose
 from varrnn.config.compose import CONFIGS
+from varrnn.config.identity import config_identity
 from varrnn.config.overrides import run_command
 from varrnn.errors import UserError
 from varrnn.sweeps import heatmap, plan, ranking
@@ -167,7 +168,7 @@ def test_the_best_yaml_is_a_tuned_file():
     assert yaml.safe_load(text) == {"model": {"p_U": 0.1, "p_W": 0.5}}
     words = shlex.split(ranking.next_command(grid))
     assert words[:3] == ["python", "run.py", "sweep=seeds"]
-    assert compose.identity(compose.compose(words[2:]))["model.p_y"] == 0.5
+    assert config_identity(compose.compose(words[2:]))["model.p_y"] == 0.5
 
 
 def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from torch import nn
 
 from varrnn import rng, torch_modes
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
 from varrnn.kernels import record_backends
 from varrnn.records.schema import SUMMARY_FILE
@@ -286,7 +287,7 @@ def test_on_a_cpu_it_is_one_clear_line(tiny, tmp_path):
 def test_it_is_not_part_of_the_identity():
     usual, graph = (compose.compose(["experiment=ptb_large", *more]) for more in ([], ["train.cuda_graph=true"]))
     assert not usual.train.cuda_graph and graph.train.cuda_graph
-    assert compose.identity(usual) == compose.identity(graph)
+    assert config_identity(usual) == config_identity(graph)
     assert compose.run_dir(usual) == compose.run_dir(graph)
 
 

@@ -9,6 +9,7 @@ import pytest
 from helpers.runs import learnable_texts, python
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
 from varrnn.training import loggers, progress
 from varrnn.training import run as training_run
@@ -36,7 +37,7 @@ def history(run):
 @pytest.mark.slow
 def test_the_logger_is_not_part_of_a_runs_identity(tmp_path):
     plain, other = composed(tmp_path), composed(tmp_path, "logger=tensorboard")
-    assert compose.identity(plain) == compose.identity(other) and compose.run_dir(plain) == compose.run_dir(other)
+    assert config_identity(plain) == config_identity(other) and compose.run_dir(plain) == compose.run_dir(other)
     with pytest.raises(UserError, match=r"logger\.name=other: allowed are csv, tensorboard, wandb"):
         make_logger(replace(plain, logger=replace(plain.logger, name="other")), tmp_path, print)
     assert other.logger.name == "tensorboard" and isinstance(make_logger(plain, tmp_path, print), Logger)

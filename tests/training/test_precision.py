@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
 from varrnn.training import device, provenance
 
@@ -42,4 +43,4 @@ def test_unknown_precision():
 @pytest.mark.slow
 def test_it_is_not_part_of_the_identity():
     usual, fast = (compose.compose(["experiment=ptb_small", *more]) for more in ([], ["precision=high"]))
-    assert compose.identity(usual) == compose.identity(fast)
+    assert config_identity(usual) == config_identity(fast)

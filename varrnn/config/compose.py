@@ -19,7 +19,8 @@ from yaml import YAMLError
 
 from varrnn import fileio
 from varrnn.config import schema
-from varrnn.config.schema import CHOICE_GROUPS, EPOCHS_KEY, NON_IDENTITY_KEYS, RunConfig, effective, flatten
+from varrnn.config.identity import config_identity, identity_options
+from varrnn.config.schema import CHOICE_GROUPS, EPOCHS_KEY, RunConfig, flatten
 from varrnn.config.validation import check, check_names, suggest
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
@@ -95,25 +96,6 @@ def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunCo
     return config
 
 
-def folder_identity(config: RunConfig) -> dict[str, Any]:
-    """The run's identity without its number of epochs: runs of different lengths share a folder."""
-    return {key: value for key, value in identity(config).items() if key != EPOCHS_KEY}
-
-
-def identity(config: RunConfig | dict[str, Any]) -> dict[str, Any]:
-    """A run's identity: every option that affects its numbers, without device, paths, logging and the like."""
-    return effective(identity_options(flatten(config)))
-
-
-def identity_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those that do not affect a run's numbers."""
-    return {
-        key: value
-        for key, value in options.items()
-        if not any(key == skip or key.startswith(skip + ".") for skip in NON_IDENTITY_KEYS)
-    }
-
-
 def choices(config: RunConfig) -> dict[str, str]:
     """The group choices that name a run's folder."""
     return {
@@ -133,7 +115,7 @@ def defaults(chosen: Mapping[str, str]) -> dict[str, Any]:
 def diff(config: RunConfig) -> dict[str, Any]:
     """The sorted options that differ from composing the group choices alone."""
     base = defaults(choices(config))
-    return {key: value for key, value in identity(config).items() if key != "seed" and base.get(key) != value}
+    return {key: value for key, value in config_identity(config).items() if key != "seed" and base.get(key) != value}
 
 
 def run_dir(config: RunConfig) -> Path:

@@ -8,6 +8,7 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from omegaconf import DictConfig
 
 from varrnn.config import compose
+from varrnn.config.identity import identity_options
 from varrnn.config.schema import EPOCHS_KEY
 
 UNKNOWN_COUNT = 10**6  # for sweeps whose points only Hydra or a sweeper plugin can count
@@ -37,7 +38,7 @@ def non_identity_key(config: DictConfig) -> str | None:
         if key == EPOCHS_KEY:
             return f"{key}: a longer run continues the shorter one in the same folder; start each with another run_dir="
         user_file = key == "task.path" and config.task.get("reviews") == "csv"  # another file is another run
-        if not user_file and not compose.identity_options({key: None}):
+        if not user_file and not identity_options({key: None}):
             return f"{key}: its values do not distinguish runs; start them one after the other, without -m"
     return None
 

@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.config.overrides import format_override
 from varrnn.config.schema import DROP_RATES
 from varrnn.errors import UserError
@@ -121,21 +122,18 @@ def find_grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = 
     keys = (*GRID, *sweep_keys)
     groups: dict[str, list[dict[str, Any]]] = {}
     for summary in summaries:
-        rest = {key: value for key, value in identity(summary).items() if key not in keys and key != "seed"}
+        rest = {
+            key: value for key, value in config_identity(summary["config"]).items() if key not in keys and key != "seed"
+        }
         groups.setdefault(json.dumps([summary["choices"], rest]), []).append(summary)
     return [_grid(group, keys) for group in groups.values()]
-
-
-def identity(summary: dict[str, Any]) -> dict[str, Any]:
-    """The options of the run's identity."""
-    return compose.identity(summary["config"])
 
 
 def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
     score = _score(group)
     points: dict[Values, Point] = {}
     for summary in group:
-        options = identity(summary)
+        options = config_identity(summary["config"])
         values = tuple(options.get(key) for key in keys)
         value = summary["metrics"].get(score)
         point = points.setdefault(values, Point(values))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.config import compose, schema
+from varrnn.config import schema
+from varrnn.config.identity import folder_identity
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task
@@ -314,7 +315,7 @@ class Trainer:
             "place": self._environment(),
             "data": self.task.sha256,
         }
-        checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / CHECKPOINT)
+        checkpoint.save(state | {"identity": folder_identity(self.config)}, self.folder / CHECKPOINT)
         if self._is_best():
             self._save_best()
         names = list(progress.history)
@@ -331,7 +332,7 @@ class Trainer:
 
     def _save_best(self) -> None:
         state = {"epoch": self.progress.best_epoch, "model": self.model.state_dict()}
-        checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / BEST)
+        checkpoint.save(state | {"identity": folder_identity(self.config)}, self.folder / BEST)
 
     def restore(self) -> None:
         """Resume from the checkpoint, if there is one."""
@@ -339,7 +340,7 @@ class Trainer:
         if not file.is_file():
             return
         saved = checkpoint.load(file)
-        checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
+        checkpoint.check_identity(file, saved, folder_identity(self.config))
         with checkpoint.checkpoint_errors(file):
             data, environment = saved["data"], saved["place"]
             saved_progress = map_tensors(lambda tensor: tensor.to(self.device), saved["progress"])
@@ -385,7 +386,7 @@ class Trainer:
         problem = "is missing"
         if file.is_file():
             saved = checkpoint.load(file)
-            checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
+            checkpoint.check_identity(file, saved, folder_identity(self.config))
             with checkpoint.checkpoint_errors(file):
                 problem = f"has epoch {saved['epoch']}, but epoch {progress.best_epoch} is the best in {CHECKPOINT}"
                 if saved["epoch"] == progress.best_epoch:
