@@ -141,7 +141,7 @@ def load(folder: Path, overrides: list[str]) -> tuple[Any, Any]:
     run = open_run(folder, overrides)
     if not run.config.model.has_dropout:
         name = run.config.model.name
-        raise UserError(f"{folder}: model={name} has no dropout, so there is nothing to sample")
+        raise UserError(f"{folder}: model={name} has no dropout, so there is nothing to sample; choose another run")
     task = base.build(run.config, run.device)
     if task.sha256 != run.data["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
@@ -191,7 +191,9 @@ def read_user_words(file: Path, words: list[str]) -> torch.Tensor:
     found = split_lines(read_user_text(file))
     unknown = [word for word in found if word not in ids]
     if unknown and UNK not in ids:
-        raise UserError(f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}")
+        raise UserError(
+            f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}; use other words"
+        )
     if len(found) < 2:
         raise UserError(f"{file}: the text has {len(found)} words; give at least 2")
     return torch.tensor([ids.get(word, ids.get(UNK, 0)) for word in found])

@@ -90,7 +90,7 @@ def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunCo
     known = flatten(config)
     for key in flatten(OmegaConf.to_container(raw)):  # type: ignore[arg-type]
         if key not in known:  # added with +key=
-            raise UserError(f"{key}: there is no such option{suggest(key, list(known))}")
+            raise UserError(f"{key}: there is no such option{suggest(key, list(known))}; see python run.py --help")
     check(config)
     check_names(choices(config), chosen or {})
     return config
@@ -177,13 +177,14 @@ def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config of an existing run, with overrides of `mc.*`, logger, device, threads and progress."""
     file = Path(folder) / "config.yaml"
     if not file.is_file():
-        raise UserError(f"{folder}: not a run's folder (it has no config.yaml)")
+        raise UserError(f"{folder}: not a run's folder (it has no config.yaml); give a folder that ends in seed_N")
     made = OmegaConf.structured(RunConfig)
     for override in overrides:
         key = override.split("=", 1)[0]
         if "=" not in override or not (key.startswith(("mc.", "logger.")) or key in ("device", "threads", "progress")):
             raise UserError(
-                f"{override}: for a finished run only mc.*=, logger.*=, device=, threads= and progress= can change"
+                f"{override}: for a finished run only mc.*=, logger.*=, device=, threads= and progress= can change; "
+                "leave it out"
             )
     try:
         saved = OmegaConf.load(file)

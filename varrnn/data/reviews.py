@@ -152,7 +152,9 @@ def _moments(where: str, y: np.ndarray) -> tuple[float, float]:
 
 def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float) -> None:
     if steps < 2:
-        raise UserError(f"task.steps={steps}: segments of {reviews.where} need at least 2 words, one of them a start")
+        raise UserError(
+            f"task.steps={steps}: must be at least 2, since a review of {reviews.where} begins with a start token"
+        )
     if max_words < FIRST_RANK + 2:
         least = FIRST_RANK + 2
         raise UserError(

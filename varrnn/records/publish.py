@@ -106,9 +106,9 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{file}: not valid JSON ({error})") from error
+        raise UserError(f"{file}: not valid JSON ({error}); run again") from error
     if not isinstance(summary, dict):
-        raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}")
+        raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}; run again")
     if summary.get("schema") != SCHEMA:
         raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
     shape = record_schema.KINDS.get(str(summary.get("kind")), record_schema.RUN)

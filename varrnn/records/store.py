@@ -90,7 +90,7 @@ class Record:
 
 
 class Curve(NamedTuple):
-    """A history column over seeds."""
+    """Mean and standard deviation of a history column over seeds."""
 
     epochs: np.ndarray
     mean: np.ndarray
@@ -233,7 +233,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); {PUBLISH_AGAIN}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}")
+        raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}; {PUBLISH_AGAIN}")
     return content
 
 
@@ -253,6 +253,8 @@ def check_integrity(path: Path, content: Mapping[str, Any]) -> None:
 
 def as_record(path: Path, content: Mapping[str, Any]) -> Record:
     if content.get("schema") != SCHEMA:
-        raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
+        raise UserError(
+            f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}; {PUBLISH_AGAIN}"
+        )
     record_schema.check(path, content, record_schema.RUN, PUBLISH_AGAIN)
     return Record(path=path, content=content, **{key: content[key] for key in record_schema.RUN})

@@ -73,8 +73,8 @@ def make_recorder(device: torch.device) -> Recorder:
 def signature(tree: Any) -> list[Any]:
     """What a capture depends on, apart from the values of tensors.
 
-    For a tensor, its shape and type, and whether it is known as a mask of ones or as Moon's; anything else, such as an
-    integer, is part of the graph.
+    For a tensor, its shape and type, and whether it is marked as a mask of ones or as Moon's mask;
+    anything else, such as an integer, is part of the graph.
     """
     return [
         (leaf.shape, leaf.dtype, bool(is_identity(leaf)), is_read_mask(leaf)) if isinstance(leaf, Tensor) else leaf

@@ -68,7 +68,10 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
     device = choose_device(first)
     task = language_model.load(first, device)
     if task.sha256 != members[0].summary["data"]["sha256"]:
-        raise UserError(f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256)")
+        raise UserError(
+            f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256); restore the "
+            "data, or train the models again"
+        )
     total, curve, alone, samples = Average(), [], [], []
     commits = [commit for one in members for commit in one.summary["commits"]]
     message = "stopped; finished samples are kept, the same command resumes"

@@ -191,7 +191,7 @@ class Trainer:
         return (self.graph or self._compute)(batch, state, lr)
 
     def _compute(self, batch: Any, state: Any, lr: float | Tensor) -> tuple[Step, Tensor]:
-        """What a CUDA graph captures: all of a step but its words and masks."""
+        """Loss, backward pass and update of a given batch: the part of a step that a CUDA graph captures."""
         step = self.task.compute_loss(self.model, batch, state)
         step.objective.backward()
         return step._replace(objective=step.objective.detach()), self.optimizer.step(lr)
