@@ -207,10 +207,10 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         assert outside == []
 
 
-def filter_labels(page):
+def filter_labels(file):
     """The labels of the buttons that the content of the page asks for, without additional claims."""
     saved = re.search(
-        r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page.read_text(encoding="utf-8"), re.S
+        r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', file.read_text(encoding="utf-8"), re.S
     )
     return [f"{group['name']} {group['paper']}" for group in json.loads(saved[1])["groups"]]
 
