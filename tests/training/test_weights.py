@@ -51,7 +51,7 @@ def test_mistakes(trained, tmp_path, monkeypatch):
     run_summary.write(trained, summary)
     assert done.returncode == 1 and "uncommitted changes" in done.stderr and not list(tmp_path.iterdir())
     model = open_run(trained).model
-    monkeypatch.setattr(weights, "LARGEST", 100)
+    monkeypatch.setattr(weights, "MAX_BYTES", 100)
     with pytest.raises(UserError, match="export a smaller model"):
         weights.save_weights(model, tmp_path / "a")
     monkeypatch.undo()
