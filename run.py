@@ -15,7 +15,7 @@ from varrnn.config import compose
 from varrnn.sweeps import launch
 from varrnn.training import allocator
 
-compose.register()
+compose.register_schema()
 failed: list[Exception] = []
 
 

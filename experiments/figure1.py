@@ -27,22 +27,23 @@ def arrows(dropout: DropoutRates, seed: int) -> Iterator[Arrow]:
     for layer in range(LAYERS):
         masks = sample_masks(dropout.for_layers(), 1, 1, UNITS, UNITS, STEPS, generator)
         for step in range(STEPS):
-            yield (step, layer), (step, layer + 1), units(masks.z_x, step)
+            yield (step, layer), (step, layer + 1), kept_units(masks.z_x, step)
         for step in range(-1, STEPS):
-            yield (step, layer + 1), (step + 1, layer + 1), units(masks.z_h, step)
+            yield (step, layer + 1), (step + 1, layer + 1), kept_units(masks.z_h, step)
     z_y = sample_mask((STEPS if dropout.per_step else 1, 1, 1, UNITS), dropout.p_y, generator)
     for step in range(STEPS):
-        yield (step, LAYERS), (step, LAYERS + 1), units(z_y, step)
+        yield (step, LAYERS), (step, LAYERS + 1), kept_units(z_y, step)
 
 
-def units(z: torch.Tensor, step: int) -> tuple[bool, ...] | None:
+def kept_units(z: torch.Tensor, step: int) -> tuple[bool, ...] | None:
     """Which units a mask keeps at this step; an axis of size 1 is shared by all steps."""
     if is_identity(z):
         return None
     return tuple((z.expand(STEPS, *z.shape[1:])[step % STEPS, 0, 0] > 0).tolist())
 
 
-def depict(axes: Axes, title: str, dropout: DropoutRates, seed: int) -> None:
+def draw_panel(axes: Axes, title: str, dropout: DropoutRates, seed: int) -> None:
+    """Draw the network with the masks that were sampled with this seed."""
     colours: dict[tuple[bool, ...], str] = {}
     for start, end, mask in arrows(dropout, seed):
         if mask is not None and mask not in colours:
@@ -67,8 +68,8 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
     upward = x0 == x1
     gap = 0.17
     tail, head = ((x0, y0 + gap), (x1, y1 - gap)) if upward else ((x0 + gap, y0), (x1 - gap, y1))
-    look = {"arrowstyle": "-|>", "color": colour, "lw": 1.8 if mask else 0.9, "ls": "-" if mask else "--"}
-    axes.annotate("", head, tail, arrowprops=look)
+    style = {"arrowstyle": "-|>", "color": colour, "lw": 1.8 if mask else 0.9, "ls": "-" if mask else "--"}
+    axes.annotate("", head, tail, arrowprops=style)
     for number, kept in enumerate(mask or ()):
         shift = (number - (UNITS - 1) / 2) * 0.075
         spot = (x0 + 0.12, (y0 + y1) / 2 + shift) if upward else ((x0 + x1) / 2 + shift, y0 + 0.13)
@@ -76,8 +77,8 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
 
 
 def draw(panels: list[Axes], records: Records) -> None:
-    depict(panels[0], "Naive dropout RNN", DropoutRates.naive(P), seed=3)
-    depict(panels[1], "Variational RNN", DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
+    draw_panel(panels[0], "Naive dropout RNN", DropoutRates.naive(P), seed=3)
+    draw_panel(panels[1], "Variational RNN", DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
 
 
 ARTEFACT = figure_artefact(

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from varrnn.records.store import Records
 from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import main
-from varrnn.reproduction.figures import decorate, figure_artefact, history, variants
-from varrnn.reproduction.figures import plot_curves as draw_curves
+from varrnn.reproduction.figures import decorate, figure_artefact, history_curve, plot_curves, variant_curves
 from varrnn.reproduction.published import TABLE1
 from varrnn.reproduction.runs import figure2
 
@@ -20,7 +19,7 @@ RUNS = figure2()
 
 def draw(panels: list[Axes], records: Records) -> None:
     axes = panels[0]
-    drawn = draw_curves(axes, records, variants(RUNS), history("valid_ppl_authors"))
+    drawn = plot_curves(axes, records, variant_curves(RUNS), history_curve("valid_ppl_authors"))
     if drawn:
         for row in TABLE1["medium"]:
             if row.model in RUNS and row.valid:  # the paper's values with decay

@@ -1,33 +1,18 @@
 """Table 1, medium: validation perplexity against epochs, and test perplexity against MC samples, with the paper's."""
 
-from matplotlib.axes import Axes
-
-from varrnn.records.store import Records
 from varrnn.reproduction.artefact import main
-from varrnn.reproduction.figures import figure_artefact, in_style_order
-from varrnn.reproduction.perplexity_figures import mc_panel, validation_panel
+from varrnn.reproduction.perplexity_figures import learning_curve_figure
 from varrnn.reproduction.published import TABLE1
-from varrnn.reproduction.runs import TABLE1_MODELS, language_model
 
-RUNS = in_style_order({model: language_model("medium", model) for model in TABLE1_MODELS})
-PAPER = {row.model: row for row in TABLE1["medium"] if not row.mc}
-PAPER_MC = {row.model: row for row in TABLE1["medium"] if row.mc}
-
-
-def draw(panels: list[Axes], records: Records) -> None:
-    groups = {model: records.group(run) for model, run in RUNS.items()}
-    paper = {model: row.valid for model, row in PAPER.items()}
-    validation_panel(panels[0], groups, RUNS, "valid_ppl_authors", "PTB, 650 units", paper)
-    mc_panel(panels[1], groups, RUNS, {model: row.test for model, row in PAPER_MC.items()})
-
-
-ARTEFACT = figure_artefact(
+ARTEFACT = learning_curve_figure(
     __file__,
     "Table 1, medium: learning curves and MC samples",
-    draw,
-    panels=2,
+    "medium",
+    "PTB, 650 units",
+    "valid_ppl_authors",
     height=3.6,
-    runs=tuple(RUNS.values()),
+    paper={row.model: row.valid for row in TABLE1["medium"] if not row.mc},
+    paper_mc={row.model: row.test for row in TABLE1["medium"] if row.mc},
 )
 
 if __name__ == "__main__":

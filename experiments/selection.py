@@ -33,9 +33,9 @@ Setting = tuple[str, tuple[float, ...]]  # the scaling of masks, and the rates
 
 
 CELLS = ("lstm", "gru")
-USUAL = "retain"
+DEFAULT_SCALING = "retain"
 EPOCHS = 20  # of every run of the grid
-LATE = np.arange(1, EPOCHS + 1)  # the epochs of a curve, of which the last tenth is averaged
+COMPARED_EPOCHS = np.arange(1, EPOCHS + 1)  # their last tenth is averaged
 
 
 def grid() -> tuple[Run, ...]:
@@ -55,7 +55,7 @@ def held_out(run: Run) -> Run:
 
 
 def setting_of(run: Identity) -> Setting:
-    return str(run.options.get("task.scaling", USUAL)), tuple(float(run.options[key]) for key in RATES)
+    return str(run.options.get("task.scaling", DEFAULT_SCALING)), tuple(float(run.options[key]) for key in RATES)
 
 
 def planned_grid() -> set[tuple[str, str, Setting]]:
@@ -72,8 +72,8 @@ def groups(records: Records) -> dict[tuple[str, str], dict[Setting, Group]]:
     """(model, cell) -> setting -> the records of its seeds."""
     found: dict[tuple[str, str], dict[Setting, list[Record]]] = {}
     for record in records.runs:
-        usual = record.choices["task"] == "cornell" and record.choices["protocol"] == "paper"
-        if usual and record.options.get("task.hold_out"):
+        cornell_paper = record.choices["task"] == "cornell" and record.choices["protocol"] == "paper"
+        if cornell_paper and record.options.get("task.hold_out"):
             kind = (record.choices["model"], record.choices["cell"])
             found.setdefault(kind, {}).setdefault(setting_of(record.identity), []).append(record)
     made = {kind: {key: group_by_seed(points[key]) for key in sorted(points)} for kind, points in sorted(found.items())}
@@ -82,7 +82,9 @@ def groups(records: Records) -> dict[tuple[str, str], dict[Setting, Group]]:
 
 def scores(group: Group) -> dict[int, float]:
     """Seed -> the error at the end of the first 20 epochs."""
-    each = {record.seed: per_seed(Group((record,)), final_mean, column(record), LATE) for record in group.records}
+    each = {
+        record.seed: per_seed(Group((record,)), final_mean, column(record), COMPARED_EPOCHS) for record in group.records
+    }
     return {seed: values[0] for seed, values in each.items() if values}
 
 

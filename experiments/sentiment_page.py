@@ -184,7 +184,7 @@ def shown_picture(found: re.Match[str], records: Records) -> str:
     return found[0] if drawn else f"*{found['title']}: not run.*"
 
 
-def draw(records: Records, folder: Path) -> list[Path]:
+def render(records: Records, folder: Path) -> list[Path]:
     file = folder / "SENTIMENT.md"
     fileio.write_text(file, page(records))
     return [file]
@@ -193,7 +193,7 @@ def draw(records: Records, folder: Path) -> list[Path]:
 ARTEFACT = Artefact(
     "sentiment_page",
     "Which sentiment results reproduce",
-    draw,
+    render,
     runs=(*BASIC, *AUTHORS, *EXTRA),
     claims=("C50b",),
 )

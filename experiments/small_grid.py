@@ -9,6 +9,7 @@ from varrnn.reproduction.grids import at_corner, best_on_validation
 from varrnn.reproduction.runs import language_model, small_grid
 from varrnn.reproduction.tables import mean_sd, seeds_cell, table_artefact
 
+COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
 NOTE = """\
 All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
 seeds that all its points share; "corner": one of its dropout rates is at the edge of the planned grid, so a better \
@@ -27,9 +28,6 @@ def table(records: Records) -> Table:
             valid = f"{mark}{mean_sd(group, 'valid_ppl', 2)}{mark}{corner}"
             rows.append([VARIANTS[model].label, *cells, valid, mean_sd(group, "best_epoch", 0), seeds_cell(group)])
     return Table("small_grid", "Small model: the grid of dropout rates", COLUMNS, rows, NOTE)
-
-
-COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
 
 
 RUNS = tuple(run for points in small_grid().values() for run in points)

@@ -8,7 +8,7 @@ from varrnn.benchmark.chart import LABELS, bars, share
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.claims.special import latest, untied_to_tied
+from varrnn.reproduction.claims.special import latest_benchmark, untied_to_tied
 from varrnn.reproduction.figures import figure
 
 COMMAND = "python scripts/benchmark.py --record"
@@ -29,7 +29,7 @@ where torch has no fused cell."""
 
 def latest_sizes(records: Records) -> tuple[Mapping[str, Any], list[str]]:
     """The last benchmark record, and the sizes that it measured."""
-    benchmark = latest(records)
+    benchmark = latest_benchmark(records)
     return benchmark, [size for size in SIZES if isinstance(benchmark.get(size), Mapping)]
 
 

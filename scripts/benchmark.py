@@ -232,7 +232,7 @@ def main() -> None:
         print(c_library.load_status()[1])
     machine = environment(device, chosen.clock)
     file = benchmark_path(machine) if chosen.record else chosen.json
-    written = [fileio.file(path) for path in (file, chosen.chart) if path]
+    written = [fileio.prepare_file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}
     if chosen.size == "library":

@@ -43,7 +43,7 @@ def main() -> None:
             raise UserError(f"{key}=: the demo compares {', '.join(MODELS)}; for one run use python run.py {key}=...")
     if compose.compose(arguments.overrides).task.kind != LANGUAGE_MODEL:
         raise UserError("task=: the demo shows perplexities; choose a language model (task=pydoc, text or ptb)")
-    fileio.folder(arguments.out)
+    fileio.make_folder(arguments.out)
     started = time.monotonic()
     configs = {model: compose.compose([f"model={model}", *arguments.overrides]) for model in MODELS}
     summaries = {}

@@ -14,7 +14,7 @@ from varrnn import fileio
 from varrnn.cli.errors import user_errors
 from varrnn.reproduction.readme import replace_section
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = fileio.PROJECT_ROOT
 FOLDERS = ("varrnn", "configs", "experiments")
 MARK = "Differs:"
 PAGE = ROOT / "results" / "DIFFERENCES.md"

@@ -20,16 +20,16 @@ def main(arguments: list[str] | None = None) -> int:
         "--to", type=Path, default=default_data_dir(), help="folder for ptb/ and cornell/ (default: data)"
     )
     parser.add_argument(
-        "--from", dest="given", type=Path, help="a folder or archive with the files; nothing is downloaded"
+        "--from", dest="local_source", type=Path, help="a folder or archive with the files; nothing is downloaded"
     )
     parser.add_argument("--if-missing", action="store_true", help="do nothing if a run would find verified files")
     options = parser.parse_args(arguments)
     failed = False
     for corpus in RECIPES if options.corpus == "all" else [options.corpus]:
-        if options.if_missing and present(corpus):
+        if options.if_missing and is_available(corpus):
             continue
         try:
-            fetch(corpus, options.to.expanduser(), options.given and options.given.expanduser())
+            fetch(corpus, options.to.expanduser(), options.local_source and options.local_source.expanduser())
         except UserError as error:
             print(error, file=sys.stderr)
             failed = True
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(failed)
 
 
-def present(corpus: str) -> bool:
+def is_available(corpus: str) -> bool:
     """Whether a run would find this corpus."""
     try:
         {"ptb": ptb.load, "cornell": cornell.load}[corpus]()

@@ -34,14 +34,14 @@ def main() -> None:
     plain, sampled = ([word for word in some if word not in overrides] for some in (options.runs, options.mc or []))
     if options.mc is not None and not sampled:
         plain, sampled = [], plain
-    members = [ensemble.member(Path(run), False, overrides) for run in plain]
-    members += [ensemble.member(Path(run), True, overrides) for run in sampled]
+    members = [ensemble.load_member(Path(run), False, overrides) for run in plain]
+    members += [ensemble.load_member(Path(run), True, overrides) for run in sampled]
     ensemble.check(members)
     folder = Path(members[0].config.runs_root).expanduser() / "ensembles"
     if options.out:
-        fileio.file(options.out)
+        fileio.prepare_file(options.out)
     else:
-        fileio.folder(folder)
+        fileio.make_folder(folder)
     made = ensemble.average(members)
     out = options.out or folder / f"{ensemble.file_name(made)}.json"
     checkpoint.write_text(out, json.dumps(run_summary.nan_to_null(made), indent=1) + "\n")

@@ -21,12 +21,12 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="mc.samples=1000 mc.word_dropout=true device=cuda ...")
     options = parser.parse_args()
     allocator.retain_heap()
-    asked = compose.load_config(options.run_dir, options.overrides)
+    config = compose.load_config(options.run_dir, options.overrides)
     summary = run_summary.load_finished(options.run_dir)
-    asked.optim.epochs = summary["config"]["optim"]["epochs"]  # the options of training, without later requests
-    if not asked.model.has_dropout and asked.mc.samples:
+    config.optim.epochs = summary["config"]["optim"]["epochs"]  # the options of training, without later requests
+    if not config.model.has_dropout and config.mc.samples:
         print("this model has no dropout: every MC sample is the same, so there is nothing to average")
-    training_run.run(asked, options.run_dir)
+    training_run.run(config, options.run_dir)
 
 
 if __name__ == "__main__":

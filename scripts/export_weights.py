@@ -30,8 +30,8 @@ def main() -> None:
     config = open_run(options.run).config
     name = options.name or f"{config.task.name}_{config.size.name}_{config.model.name}"
     if Path(name).name != name:
-        raise UserError(f"--name {name}: a name of one folder, without slashes")
-    out = fileio.folder(options.out) / name
+        raise UserError(f"--name {name}: must be the name of one folder, without slashes")
+    out = fileio.make_folder(options.out) / name
     with tempfile.TemporaryDirectory(dir=options.out, prefix=f".{name}-") as scratch:
         size = export_run(options.run, Path(scratch) / name)
         exported = open_run(Path(scratch) / name)

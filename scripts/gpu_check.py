@@ -93,7 +93,7 @@ def main() -> int:
     check(device)
     set_precision(chosen.precision, device)
     named = benchmark_path(provenance.hardware(device)).name
-    file = fileio.file(chosen.out or Path("runs") / "gpu_check" / named)
+    file = fileio.prepare_file(chosen.out or Path("runs") / "gpu_check" / named)
     record = examine(device, chosen)
     fileio.write_text(file, json.dumps(record, indent=1) + "\n")
     print("\n".join(report(record, file)))

@@ -24,8 +24,8 @@ def regenerate(records: Records, results: Path, readme: Path, figures: bool = Tr
     modules = [experiment(name) for name in names()]
     written = []
     for module in modules:
-        artefact, texts = module.ARTEFACT, any(hasattr(module, name) for name in ("table", "tables", "page"))
-        if texts or (figures and artefact.has_data(records)):
+        artefact = module.ARTEFACT
+        if not artefact.is_figure or (figures and artefact.has_data(records)):
             written += artefact.render(records, results)
         elif figures:  # no image of empty axes
             for suffix in (".pdf", ".png"):

@@ -54,7 +54,7 @@ def main() -> None:
     config = compose.load_config(options.run, options.overrides)
     check_task(options, config)
     task, model = load(options.run, options.overrides)
-    options.out = fileio.folder(options.out or default_out(options.run))
+    options.out = fileio.make_folder(options.out or default_out(options.run))
     before = {file: file.stat().st_mtime_ns for file in options.out.iterdir()}
     measure = language_model if config.task.kind == schema.LANGUAGE_MODEL else regression
     with Stages() as stages:
@@ -74,7 +74,7 @@ def check(options: Any) -> None:
     if any(override.startswith("mc.samples") for override in options.overrides):
         raise UserError("mc.samples=: set the number of samples with --samples instead")
     if options.text:
-        read_own(options.text)
+        read_user_text(options.text)
 
 
 def flag(name: str) -> str:
@@ -85,8 +85,8 @@ def flag(name: str) -> str:
 def check_task(options: Any, config: schema.RunConfig) -> None:
     """Reject options that the task does not have, and set the defaults of language models."""
     if config.task.kind == schema.LANGUAGE_MODEL:
-        for name, usual in LM_DEFAULTS.items():
-            setattr(options, name, usual if getattr(options, name) is None else getattr(options, name))
+        for name, default in LM_DEFAULTS.items():
+            setattr(options, name, default if getattr(options, name) is None else getattr(options, name))
         return
     given = [flag(name) for name in LM_DEFAULTS if getattr(options, name) is not None]
     if given:
@@ -97,7 +97,7 @@ def check_task(options: Any, config: schema.RunConfig) -> None:
         )
 
 
-def read_own(file: Path) -> str:
+def read_user_text(file: Path) -> str:
     try:
         return files.decode(file, files.read(file))
     except UserError as error:
@@ -141,7 +141,7 @@ def load(folder: Path, overrides: list[str]) -> tuple[Any, Any]:
     run = open_run(folder, overrides)
     if not run.config.model.has_dropout:
         name = run.config.model.name
-        raise UserError(f"{folder}: model={name} has no dropout, so there is nothing to sample")
+        raise UserError(f"{folder}: model={name} has no dropout, so there is nothing to sample; choose another run")
     task = base.build(run.config, run.device)
     if task.sha256 != run.data["sha256"]:
         raise UserError(f"{folder}: was trained on another version of {task.name}; train it again")
@@ -158,47 +158,49 @@ def language_model(
         return texts.read_text(model, text, samples, seed, dropped, tick=stages.advance)
 
     words = task.all_words
-    shown = read_own_text(options.text, words) if options.text else task.test[: options.show_words].cpu()
+    shown = read_user_words(options.text, words) if options.text else task.test[: options.show_words].cpu()
     stages.start("1/4 coloured words", len(shown) - 1)
     known, spelled = read(shown.to(task.test.device)), [words[i] for i in shown.tolist()]
     title = f"{config.task.name}, {config.model.name}: {options.samples} samples"
-    plots.words_html(spelled, known, options.out / "words.html", title)
-    plots.words_picture(spelled, known, options.out / "words.png")
+    plots.write_words_html(spelled, known, options.out / "words.html", title)
+    plots.plot_words(spelled, known, options.out / "words.png")
 
     text = task.test[: options.words]
-    strange = {
+    inputs = {
         "test text": text,
-        "scrambled": texts.shuffled(text),
+        "shuffled": texts.shuffled(text),
         "uniform words": texts.random_words(text, len(words)),
     }
     stages.start("2/4 test text, shuffled and random words", 3 * (len(text) - 1))
-    measured = {name: read(one) for name, one in strange.items()}
-    usual = measured["test text"]
-    scores = {name: auroc_by_measure(measured[name], usual) for name in ("scrambled", "uniform words")}
-    plots.domains_picture(measured, scores, options.out / "domains.png")
+    measured = {name: read(one) for name, one in inputs.items()}
+    in_domain = measured["test text"]
+    scores = {name: auroc_by_measure(measured[name], in_domain) for name in ("shuffled", "uniform words")}
+    plots.plot_domains(measured, scores, options.out / "domains.png")
     stages.start("3/4 uncertainty by position", len(text))
-    plots.position_picture(by_position(task, read, options), options.out / "position.png")
+    plots.plot_positions(by_position(task, read, options), options.out / "position.png")
     stages.start("4/4 calibration", len(text) - 1)
-    diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(usual)}
-    plots.reliability_picture(diagrams, options.out / "calibration.png")
+    diagrams = {"approximation": reliability(read(text, 0)), "MC dropout": reliability(in_domain)}
+    plots.plot_reliability(diagrams, options.out / "calibration.png")
     means = {name: {m: float(getattr(one, m).mean()) for m in texts.MEASURES} for name, one in measured.items()}
     return {"means": means, "auroc": scores, "ece": {name: d.ece for name, d in diagrams.items()}}
 
 
-def read_own_text(file: Path, words: list[str]) -> torch.Tensor:
+def read_user_words(file: Path, words: list[str]) -> torch.Tensor:
     """The user's text as word ids; words that are not in the vocabulary become `<unk>`."""
     ids = {word: i for i, word in enumerate(words)}
-    found = split_lines(read_own(file))
+    found = split_lines(read_user_text(file))
     unknown = [word for word in found if word not in ids]
     if unknown and UNK not in ids:
-        raise UserError(f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}")
+        raise UserError(
+            f"{file}: the vocabulary has no {unknown[0]!r} (and {len(unknown) - 1} more) and no {UNK}; use other words"
+        )
     if len(found) < 2:
         raise UserError(f"{file}: the text has {len(found)} words; give at least 2")
     return torch.tensor([ids.get(word, ids.get(UNK, 0)) for word in found])
 
 
-def auroc_by_measure(strange: texts.WordUncertainty, usual: texts.WordUncertainty) -> dict[str, float]:
-    return {name: texts.auroc(getattr(strange, name), getattr(usual, name)) for name in texts.MEASURES}
+def auroc_by_measure(out_of_domain: texts.WordUncertainty, in_domain: texts.WordUncertainty) -> dict[str, float]:
+    return {name: texts.auroc(getattr(out_of_domain, name), getattr(in_domain, name)) for name in texts.MEASURES}
 
 
 def by_position(task: LanguageModelTask, read: Any, options: Any) -> dict[str, np.ndarray]:
@@ -229,7 +231,7 @@ def regression(
     spread = {"spread of the samples alone": known.epistemic, "with the noise of the data": known.variance}
     held = {k: calibration.coverage(known.mean, v, y.double(), list(LEVELS)).cpu().numpy() for k, v in spread.items()}
     sd = known.variance.sqrt().cpu().numpy()
-    plots.regression_picture(sd, error, LEVELS, held, options.out / "regression.png")
+    plots.plot_regression(sd, error, LEVELS, held, options.out / "regression.png")
     off = {name: float(np.abs(share - LEVELS).mean()) for name, share in held.items()}
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),

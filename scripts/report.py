@@ -35,7 +35,7 @@ def main() -> None:
     for name, least in (("words", 2), ("samples", 1)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} {getattr(options, name)}: must be at least {least}")
-    fileio.file(options.out)
+    fileio.prepare_file(options.out)
     page = render(collect_content(load(options.records), words(options)))
     fileio.write_text(options.out, page)
     print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
@@ -50,7 +50,7 @@ def words(options: argparse.Namespace) -> dict[str, Any] | None:
         return None
     run = open_run(folder)
     name, data = run.config.model.name, run.config.task.name
-    text, source = read_own_text(options.text) if options.text else test_text(run)
+    text, source = read_user_text(options.text) if options.text else test_text(run)
     found = report_words(run, text, options.words, options.samples)
     caption = (
         f"{source}, read by {name} ({run.config.size.name} model, trained on {data}). The shade of a word shows the "
@@ -61,7 +61,7 @@ def words(options: argparse.Namespace) -> dict[str, Any] | None:
     return {**found, "caption": caption, "command": f"python scripts/report.py{where}"}
 
 
-def read_own_text(file: Path) -> tuple[str, str]:
+def read_user_text(file: Path) -> tuple[str, str]:
     try:
         return files.decode(file, files.read(file)), f"The text of {file.name}"
     except UserError as error:

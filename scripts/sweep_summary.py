@@ -14,7 +14,7 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import option_docs, user_errors
-from varrnn.config.compose import identity_options
+from varrnn.config.identity import identity_options
 from varrnn.config.schema import CHOICE_GROUPS
 from varrnn.config.validation import suggest
 from varrnn.errors import UserError
@@ -36,10 +36,10 @@ def main() -> int:
     )
     options = parser.parse_args()
     check(options.sweep_key)
-    found, left = list(sweep_ranking.load(options.runs)), unfinished_runs(options.runs)
+    found, left = list(sweep_ranking.load_summaries(options.runs)), unfinished_runs(options.runs)
     if not found and not left:
         raise UserError(f"no runs below {options.runs}; give the runs_root of a sweep, or a folder of records")
-    for grid in sweep_ranking.grids(found, options.sweep_key):
+    for grid in sweep_ranking.find_grids(found, options.sweep_key):
         show(grid, options.runs, options.out or default_out(options.runs))
     for run in left:
         print(f"{run.status}: {run.failure}")
@@ -75,7 +75,7 @@ def show(grid: sweep_ranking.Grid, runs: Path, out: Path) -> None:
     if not grid.score:
         print(f"{grid.title}: no validation value, so nothing can be chosen (sentiment: set task.hold_out=0.1)\n")
         return
-    ranking = sweep_ranking.table(grid)
+    ranking = sweep_ranking.ranking_table(grid)
     print(f"{grid.title}\n{ranking.markdown()}")
     if grid.axes():
         file = out / "best" / f"{grid.name}.yaml"

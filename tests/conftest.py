@@ -118,7 +118,7 @@ def _compose_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "compose_raw", compose_raw)
-        patch.setattr(compose, "register", functools.cache(compose.register))
+        patch.setattr(compose, "register_schema", functools.cache(compose.register_schema))
         yield
 
 

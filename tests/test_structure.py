@@ -118,6 +118,6 @@ def test_the_library_needs_torch_and_numpy_only():
 
 
 @pytest.mark.parametrize("task", sorted(file.stem for file in (ROOT / "configs" / "task").glob("*.yaml")))
-def test_every_option_of_a_task_has_a_sentence(task):
+def test_every_option_of_a_task_has_a_help_string(task):
     docs = option_docs()
     assert not [key for key in compose.flatten(compose.compose([f"task={task}"])) if len(docs.get(key, "")) < 10]

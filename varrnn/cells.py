@@ -154,7 +154,7 @@ def reference_gradients(
 
     A kernel's backward pass calls this; it recomputes the forward pass with the reference implementation.
     """
-    again = torch.is_grad_enabled()
+    create_graph = torch.is_grad_enabled()  # True: these gradients will be differentiated in turn
     with torch.enable_grad(), autocast_disabled(masks.z_x.device.type):
         # a view of each input: if one input was computed from another, no gradient may flow from one to the other
         views = [None if t is None else t.view_as(t) if t.requires_grad else t for t in inputs]
@@ -164,5 +164,5 @@ def reference_gradients(
         pairs = [(out, gradient) for out, gradient in zip(history, gradients) if gradient is not None]
         wanted = [view for view, needed in zip(views, needs_grad) if needed and view is not None]
         outputs, given = zip(*pairs)
-        found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=again, allow_unused=True))
+        found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=create_graph, allow_unused=True))
     return tuple(next(found) if needed and view is not None else None for view, needed in zip(views, needs_grad))

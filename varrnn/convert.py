@@ -53,15 +53,15 @@ def from_torch(
         raise ValueError(f"from_torch: embeddings=True needs a rate p_E, and dropout={dropout!r} has none; give "
                          "DropoutRates(p_E=..., p_W=..., p_U=...)")  # fmt: skip
     layer_rates = replace(rates, p_E=0.0) if isinstance(rates, DropoutRates) and embeddings else rates
-    _refuse_subclasses(module, embeddings)
+    _reject_subclasses(module, embeddings)
     found = [m for m in module.modules() if type(m) in LAYERS or type(m) in CELLS]
     if not found and not (embeddings and any(type(m) is nn.Embedding for m in module.modules())):
         raise ValueError(f"from_torch: {type(module).__name__} contains no nn.LSTM, nn.GRU, nn.RNN or cell of these")
     if batch_first is None:
-        said = {m.batch_first for m in found if type(m) in LAYERS}
-        if embeddings and len(said) != 1:
+        flags = {m.batch_first for m in found if type(m) in LAYERS}
+        if embeddings and len(flags) != 1:
             raise ValueError("from_torch: give batch_first=, True if the words of embeddings are (B, T), else False")
-        batch_first = said == {True}
+        batch_first = flags == {True}
 
     def convert(name: str, old: nn.Module) -> nn.Module | None:
         if type(old) in LAYERS:
@@ -83,7 +83,7 @@ def to_torch(module: nn.Module) -> nn.Module:
 
     The copy is in eval(), shares its parameters with the model and gives the same outputs as the model in eval(); it
     has no dropout. ``WordEmbedding`` becomes nn.Embedding, ``SequenceDropout`` nn.Identity. A layer that torch does not
-    have (other activations, reset_after=False, cell_scaling="step" with p_c) raises.
+    have (other activations, reset_after=False, cell_scaling="step" with p_c) raises ValueError.
 
     Example:
         >>> layer = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.3)).eval()
@@ -139,7 +139,7 @@ def _options(old: nn.Embedding) -> dict[str, Any]:
 
 
 def _replace(module: nn.Module, convert: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
-    """A copy of the model that shares its parameters, with converted modules; one that occurs twice, once."""
+    """A copy of the model with converted modules, which shares its parameters. A module that occurs twice stays one."""
     memo: dict[int, Any] = {id(tensor): tensor for tensor in module.parameters()}
     for name, old in module.named_modules():
         new = convert(name or type(old).__name__, old)
@@ -161,7 +161,7 @@ def _adopt(name: str, new: nn.Module, old: nn.Module) -> nn.Module:
     return new.train(old.training)
 
 
-def _refuse_subclasses(module: nn.Module, embeddings: bool) -> None:
+def _reject_subclasses(module: nn.Module, embeddings: bool) -> None:
     """Raise for subclasses of torch's layers, whose forward may differ."""
     kinds = (*LAYERS, *CELLS, *((nn.Embedding,) if embeddings else ()))
     for name, found in module.named_modules():

@@ -2,7 +2,7 @@
 
 Masks are shared by broadcasting. Every mask has axes (time, gate, batch, unit), and an axis over which the mask is
 shared has size 1: "the same mask at every step" is a time axis of 1, "tied" is a gate axis of 1. Without dropout the
-mask is one.
+mask is all ones.
 
 p_E / p_W / p_U / p_y are called dropout_x / _i / _h / _o in the authors' Lua code and p_emb / p_W / p_U / p_dense in
 their Keras fork. In this package p is always the probability of DROPPING.
@@ -38,14 +38,15 @@ class DropoutRates:
 
     Args:
         p_E: the probability of dropping a word type, for each sequence separately.
-        p_W: of dropping an input unit, of every layer.
-        p_U: of dropping a unit of the recurrent state h in the recurrent product.
-        p_c: of dropping a unit of the LSTM's memory cell (Moon et al.).
-        p_y: of dropping a unit of the last layer's output.
+        p_W: the probability of dropping a unit of a layer's input, in every layer.
+        p_U: the probability of dropping a unit of the recurrent state h in the recurrent product.
+        p_c: the probability of dropping a unit of the LSTM's memory cell (Moon et al.).
+        p_y: the probability of dropping a unit of the last layer's output.
         per_step: True draws a new mask at every time step (Zaremba et al.), False one per sequence.
         per_gate: True draws a mask for every gate ("untied"), False one for all of them ("tied").
-        per_batch: True draws one mask for all sequences of a batch (as DropConnect on U does in AWD-LSTM), False one
-            for each: torch's own layers (cuDNN) can then run recurrent dropout. It concerns the recurrent layers.
+        per_batch: True draws one mask for all sequences of a batch (as DropConnect on U does in AWD-LSTM), so that
+            torch's own layers (cuDNN) can run recurrent dropout. False draws one mask per sequence. Only recurrent
+            layers use it.
 
     Example:
         >>> DropoutRates.variational(p_W=0.3, p_U=0.2, tied=False)
@@ -333,7 +334,7 @@ class MaskedModule(nn.Module):
 
     def sample_unless_held(self, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
         """``draw(*args)``; in a ``hold_masks`` block, the result of the first call with this key."""
-        return _held(self, key, draw, *args) if _blocks else draw(*args)
+        return _draw_once(self, key, draw, *args) if _blocks else draw(*args)
 
 
 _lock = threading.Lock()
@@ -372,8 +373,8 @@ def mc_dropout(model: nn.Module, also: Classes | None = None) -> Iterator[nn.Mod
     """Keep the masks on in eval (MC dropout): each call inside the block samples a function from q(omega).
 
     Only modules of this package change. Of several open blocks, the last one to end switches the masks off. A model
-    without any of these modules raises. A model that calls a layer several times for one prediction, such as a decoder,
-    also needs ``hold_masks``; otherwise each of these calls samples a different function.
+    without any of these modules raises ValueError. A model that calls a layer several times for one prediction, such as
+    a decoder, also needs ``hold_masks``; otherwise each of these calls samples a different function.
 
     Args:
         model: any module that contains layers of this package.
@@ -508,7 +509,7 @@ def is_held(module: MaskedModule) -> bool:
 
 
 @disable_dynamo
-def _held(module: MaskedModule, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
+def _draw_once(module: MaskedModule, key: Hashable, draw: Callable[..., R], *args: Any) -> R:
     block = find_block(module)
     if block is None:
         return draw(*args)

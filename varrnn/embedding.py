@@ -55,7 +55,6 @@ class WordEmbedding(MaskedModule, nn.Embedding):
         batch_first: bool = False,
     ) -> None:
         """The arguments are those of the class."""
-        check_probability("p_E", p_E)
         for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
             if isinstance(size, bool) or not isinstance(size, int):
                 raise TypeError(f"WordEmbedding: {name}={size!r} must be an int, not a {type(size).__name__}")
@@ -79,7 +78,17 @@ class WordEmbedding(MaskedModule, nn.Embedding):
             device=device,
             dtype=dtype,
         )
-        self.p_E, self.per_token, self.batch_first = float(p_E), per_token, batch_first
+        self.p_E, self.per_token, self.batch_first = p_E, per_token, batch_first
+
+    @property
+    def p_E(self) -> float:
+        """The probability of dropping a word type; it can be set, and is checked as in the constructor."""
+        return self._p_E
+
+    @p_E.setter
+    def p_E(self, p_E: float) -> None:
+        check_probability("p_E", p_E)
+        self._p_E = float(p_E)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]

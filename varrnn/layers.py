@@ -30,7 +30,7 @@ from varrnn.kernels import BACKENDS, run_sequence
 from varrnn.sequence_input import Sequences
 from varrnn.torch_modes import autocast_disabled, autocast_enabled, is_traced_or_transformed
 
-DEFAULTS = {
+DEFAULTS = {  # ``extra_repr`` leaves these values out
     "num_layers": 1,
     "bias": True,
     "batch_first": False,
@@ -158,7 +158,7 @@ class VariationalRNNBase(MaskedModule):
         return tuple(self._layer_mean_masks() for _ in range(self.num_layers * self.directions))
 
     def _shared_mean_masks(self) -> Masks:
-        """The same, created once for each device and dtype; these tensors are never passed to the caller."""
+        """``mean_masks`` of a layer, created once for each device and dtype; the caller never gets these tensors."""
         if torch.compiler.is_compiling() or is_traced_or_transformed() or self.dropout.p_c:
             return self._layer_mean_masks()
         return dropout_masks.shared_identity_masks(**self._factory_kwargs())
@@ -461,7 +461,7 @@ class VariationalRNN(VariationalRNNBase):
         super().__init__(cell, *sizes, backend=backend, device=device, dtype=dtype)
 
 
-# by the value of cell= in a run
+# the keys are the values of the option cell=
 LAYERS: dict[str, type[VariationalLSTM] | type[VariationalGRU] | type[VariationalRNN]] = {
     "lstm": VariationalLSTM,
     "gru": VariationalGRU,

@@ -197,7 +197,7 @@ def to_accumulator_dtype(output: Tensor) -> Tensor:
     """Outputs in double precision: a running sum in bfloat16 stops growing after a few hundred samples."""
     if not (output.is_floating_point() or output.is_complex()):
         raise TypeError(f"samples of {output.dtype} have no mean; iterate over them, or let apply give probabilities")
-    widest = torch.float32 if output.device.type == "mps" else torch.float64  # mps has no more
+    widest = torch.float32 if output.device.type == "mps" else torch.float64  # mps does not support float64
     return output.to(torch.promote_types(output.dtype, widest))
 
 
@@ -294,7 +294,7 @@ class ForwardPasses:
     masked_modules: list[MaskedModule]
     also: Classes
     log_variance: bool
-    measure: bool  # the memory of a pass
+    measure: bool  # whether to measure the memory of a pass
     single_batch_sizes: list[int] = field(default_factory=list)
     single_bytes: int = 0
     checked: bool = False

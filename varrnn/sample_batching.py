@@ -96,14 +96,14 @@ def record_bytes(model: nn.Module) -> Iterator[list[int]]:
 
 def infer_batch_dim(masked: list[MaskedModule]) -> int:
     """The batch axis according to the layers' ``batch_first``; they must agree."""
-    said = {
+    flags = {
         module.batch_first
         for module in masked
         if hasattr(module, "batch_first") and not isinstance(module, VariationalCellBase)
     }
-    if len(said) > 1:
+    if len(flags) > 1:
         raise ValueError("some layers are batch_first and some are not: give batch_dim=0 or 1, or chunk=1")
-    return 0 if said == {True} else 1
+    return 0 if flags == {True} else 1
 
 
 def repeat_inputs(inputs: Any, count: int, dim: int) -> Any:

@@ -18,8 +18,8 @@ class SequenceDropout(MaskedModule):
         batch_first: whether inputs are (B, T, ...) instead of (T, B, ...).
 
     Shape:
-        - input: (T, B, ...), (B, T, ...) with ``batch_first``, or a ``PackedSequence``. Two axes raise: it would be
-          unclear whether the first is time or batch. Give one step as (1, B, H), an unbatched sequence as (T, 1, H).
+        - input: (T, B, ...), (B, T, ...) with ``batch_first``, or a ``PackedSequence``. Two axes raise ValueError,
+          since the first could be time or batch. Give one step as (1, B, H), an unbatched sequence as (T, 1, H).
         - mask (optional): one factor for each sequence and unit, (B, ...) or (1, ...), applied in train() and eval().
         - output: like the input.
 
@@ -32,10 +32,19 @@ class SequenceDropout(MaskedModule):
 
     def __init__(self, p: float = 0.5, batch_first: bool = False) -> None:
         super().__init__()
-        check_probability("p", p)
         if not isinstance(batch_first, bool):
             raise TypeError(f"SequenceDropout: batch_first={batch_first!r} must be True or False")
-        self.p, self.batch_first = float(p), batch_first
+        self.p, self.batch_first = p, batch_first
+
+    @property
+    def p(self) -> float:
+        """The probability of dropping a unit; it can be set, and is checked as in the constructor."""
+        return self._p
+
+    @p.setter
+    def p(self, p: float) -> None:
+        check_probability("p", p)
+        self._p = float(p)
 
     def forward(self, input: Tensor | PackedSequence, mask: Tensor | None = None) -> Tensor | PackedSequence:
         """Apply the mask; see the class for shapes."""

@@ -1,4 +1,4 @@
-"""One view of what torch's layers accept: batched, batch first or unbatched as (T, B, ...) steps, or packed rows."""
+"""Convert every input that torch's layers accept (batched, batch_first, unbatched, packed) to one form, and back."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ class Sequences:
     """The input as (T, B, I), with the inverse conversion.
 
     Packed sequences stay as they are: ``data`` are then their rows (N, I), the longest sequence first. States and
-    masks, which have the caller's order, are brought into this one.
+    masks, which are in the caller's order, are sorted accordingly.
     """
 
     data: Tensor
     batch_first: bool
     batched: bool = True
     packed: PackedSequence | None = None
-    reversal: Tensor | None = None  # of packed rows, kept for all layers
+    reversal: Tensor | None = None  # the index that reverses packed rows; all layers use the same
 
     @classmethod
     def from_input(cls, x: Tensor | PackedSequence, batch_first: bool, input_size: int, name: str = "") -> "Sequences":
@@ -42,9 +42,8 @@ class Sequences:
             raise ValueError(f"the input has {sequences.data.shape[-1]} features; this layer has {input_size=}")
         if sequences.data.shape[0] == 0:
             raise ValueError("the input has no time steps; give at least one")
-        if torch.jit.is_tracing() and not isinstance(
-            x, PackedSequence
-        ):  # the trace holds one copy of the step for each time step of this input
+        if torch.jit.is_tracing() and not isinstance(x, PackedSequence):
+            # the trace contains one copy of the step for each time step of this input
             length = int(sequences.data.shape[0])
             sequences.data = sequences.data.unflatten(0, (length, 1)).squeeze(1)  # another length raises
         return sequences
@@ -90,7 +89,7 @@ class Sequences:
         state = tuple(h if self.batched else h.unsqueeze(1) for h in given)
         if len(state) != states or any(tuple(h.shape) != shape for h in state):
             shapes = [tuple(h.shape) for h in given]
-            wanted = f"{shape}" if self.batched else f"{shape[::2]}, for the input is unbatched"
+            wanted = f"{shape}" if self.batched else f"{shape[::2]}, because the input is unbatched"
             raise ValueError(f"{name}: hx has shapes {shapes}, expected {states} of {wanted}")
         return state if self.order is None else tuple(h.index_select(1, self.order) for h in state)
 

@@ -18,10 +18,9 @@ from torch.autograd import forward_ad
 P = ParamSpec("P")
 R = TypeVar("R")
 
-is_exporting = getattr(
-    torch.compiler, "is_exporting", lambda: False
-)  # call it outside of functions with dynamo disabled
-_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+# call it only where dynamo is not disabled
+is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+_dispatch_mode_depth = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 current_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of a backward pass
 in_functorch = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)  # inside torch.func
 _batched = [
@@ -37,7 +36,7 @@ def is_traced_or_transformed() -> bool:
     In all of these modes the layers run the reference implementation in cells.py.
     """
     forward_mode = getattr(forward_ad, "_current_level", -1) >= 0
-    return forward_mode or torch.jit.is_tracing() or _modes() > 0 or in_functorch()
+    return forward_mode or torch.jit.is_tracing() or _dispatch_mode_depth() > 0 or in_functorch()
 
 
 def needs_reference(*gradients: Tensor | None) -> bool:

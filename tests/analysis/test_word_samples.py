@@ -19,7 +19,7 @@ from varrnn.training import run as training_run
 
 @pytest.mark.parametrize("memory_mb", (0, 64))  # a window of one word, and of many
 @pytest.mark.slow
-def test_row_k_is_what_k_samples_say(memory_mb):
+def test_row_k_equals_the_result_of_k_samples(memory_mb):
     model = SequenceModel(30, 8, 2, 30, DropoutRates.variational(p_W=0.3, p_U=0.2, p_y=0.3, p_E=0.2, tied=False))
     initialise(model, 0.5, 1)
     text = torch.randint(30, (25,))
@@ -33,7 +33,7 @@ def test_row_k_is_what_k_samples_say(memory_mb):
 
 
 @pytest.mark.slow
-def test_the_page_gets_the_numbers_back(tmp_path):
+def test_the_page_can_decode_the_numbers(tmp_path):
     training_run.run(compose.compose([*learnable_texts(tmp_path), f"run_dir={tmp_path / 'run'}"]))
     run = open_run(tmp_path / "run")
     text = "w1 w4 w13 w0 w1 w4\nw13 w0 w2"

@@ -67,7 +67,9 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
         ("--quick --chart a.txt/x.png", r"a\.txt is a file, not a folder"),
     ],
 )
-def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path, words, message):
+def test_a_record_or_file_that_cannot_be_written_is_reported_before_measuring(
+    benchmark, monkeypatch, tmp_path, words, message
+):
     """A record of fewer sizes or rounds would replace the committed one of the same machine."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("")
@@ -78,7 +80,7 @@ def test_what_cannot_be_written_is_not_measured(benchmark, monkeypatch, tmp_path
         benchmark.main()
 
 
-def test_changed_code_leaves_no_record(benchmark, monkeypatch):
+def test_code_with_uncommitted_changes_makes_no_record(benchmark, monkeypatch):
     monkeypatch.setattr(provenance, "commit", lambda: ("a" * 40, True))
     monkeypatch.setattr(sys, "argv", ["benchmark.py", "--size", "all", "--record"])
     monkeypatch.setattr(benchmark.allocator, "retain_heap", lambda: True)
@@ -145,7 +147,7 @@ def test_less_memory_than_nn_lstm(name):
 
 
 @pytest.mark.parametrize("name", candidates.SHAPES)
-def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
+def test_the_timed_models_have_the_sizes_of_the_trained_models(name):
     shape = candidates.SHAPES[name]
     made = compose.compose(["experiment=cornell" if name == "sentiment" else f"experiment=ptb_{name}", "model=naive"])
     assert (shape.units, shape.layers) == (made.size.units, made.size.layers)
@@ -153,7 +155,7 @@ def test_what_is_timed_has_the_sizes_of_what_is_trained(name):
 
 
 @pytest.mark.slow
-def test_what_a_gpu_adds(benchmark, monkeypatch):
+def test_numbers_that_are_measured_on_a_gpu_only(benchmark, monkeypatch):
     """Launches, device memory and the request for the record, with simulated memory counters of a GPU."""
     held, events = iter([100, 300, 100, 500]), []
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**20 * next(held))

@@ -101,7 +101,7 @@ def test_a_graph_that_drifts_is_a_problem(monkeypatch):
     assert "differs from eager training, by up to 1 in the loss" in gpu_check.problems(PASSED, found)[0]
 
 
-def test_what_is_not_well_is_named():
+def test_problems_are_named():
     graph = {"cuda_graph": "not used: the capture failed (no)"}
     training = {"graph": graph, "equal_to_the_bit": True, "largest_loss_difference": 0.0}
     found = gpu_check.problems({"passed": 0, "failed": 1, "skipped": 0, "failures": ["tests.a::two"]}, training)
@@ -146,7 +146,7 @@ def test_the_whole_check_with_its_parts_replaced(script, record, monkeypatch, tm
         script.main()
 
 
-def test_publishing_takes_it_among_the_benchmarks(record, monkeypatch, tmp_path):
+def test_a_gpu_check_is_published_as_a_benchmark(record, monkeypatch, tmp_path):
     monkeypatch.setattr(publish, "in_repository", lambda *_: True)
     file, records = tmp_path / "check.json", tmp_path / "records"
     whole = {"schema": publish.SCHEMA, "kind": "gpu_check", **record}
@@ -169,7 +169,7 @@ def test_publishing_takes_it_among_the_benchmarks(record, monkeypatch, tmp_path)
         ({"machine": MACHINE | {"commit": "0" * 40, "cpu": "/some/folder"}}, "/some/folder.* names this machine"),
     ],
 )
-def test_a_record_that_proves_nothing_is_rejected(record, change, message, monkeypatch, tmp_path):
+def test_a_record_without_a_gpu_or_with_failed_tests_is_rejected(record, change, message, monkeypatch, tmp_path):
     monkeypatch.setattr(publish, "in_repository", lambda commit, _: commit == "0" * 40)
     file = tmp_path / "check.json"
     file.write_text(json.dumps({"schema": publish.SCHEMA, "kind": "gpu_check", **record, **change}))

@@ -71,7 +71,7 @@ def test_torch_and_ours_get_the_same_problem(cell, shape):
         ("--size library --record", "--record --size library: a record"),
     ],
 )
-def test_what_does_not_fit(benchmark, monkeypatch, words, message):
+def test_options_that_do_not_fit_are_rejected(benchmark, monkeypatch, words, message):
     monkeypatch.setattr(sys, "argv", ["benchmark.py", *words.split()])
     with pytest.raises(UserError, match=message):
         benchmark.main()

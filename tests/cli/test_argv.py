@@ -24,7 +24,7 @@ from varrnn.training.trainer import BEST, CHECKPOINT
 from varrnn.version import __version__
 
 
-def test_options_may_stand_anywhere():
+def test_options_may_be_at_any_position():
     words = ["seed=1,2", "-m", "optim.lr=1", "--config-dir", "mine", "--cfg=job", "x=-1"]
     assert argv.options_first(words) == [
         *("-m", "--config-dir", "mine", "--cfg=job"),
@@ -45,7 +45,7 @@ def test_options_may_stand_anywhere():
         ("-x", "-x: there is no such option"),
     ],
 )
-def test_flags_of_other_programs_are_answered_with_ours(monkeypatch, words, message):
+def test_an_unknown_flag_gets_the_override_to_write_instead(monkeypatch, words, message):
     monkeypatch.setattr(sys, "argv", ["run.py", *words.split()])
     with pytest.raises(UserError, match=rf"^{message}"):
         argv.normalize_argv()
@@ -89,7 +89,7 @@ def test_version_and_a_value_without_a_key():
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
+def test_ctrl_c_during_the_imports_prints_no_traceback(tmp_path):
     started = subprocess.Popen(
         [sys.executable, "-X", "importtime", str(ROOT / "run.py")],
         cwd=tmp_path,
@@ -108,7 +108,7 @@ def test_ctrl_c_while_everything_is_loaded_is_no_traceback(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ignored", "epochs"), [(False, 900), (True, 30)])
-def test_a_closed_terminal_saves_the_run_or_lets_it_go_on_where_hangups_are_ignored(ignored, epochs, tmp_path):
+def test_a_closed_terminal_stops_a_run_after_saving_unless_sighup_is_ignored(ignored, epochs, tmp_path):
     write_texts(tmp_path)
     words = [*TINY, f"optim.epochs={epochs}", "mc.samples=0", f"run_dir={tmp_path / 'run'}"]
     child, terminal = pty.fork()
@@ -173,7 +173,7 @@ def test_a_damaged_config_is_named(content, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_score_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+def test_a_score_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LanguageModelTask, "epoch_metrics", lambda *_: {"valid_ppl": float("inf")})
     with pytest.raises(

@@ -62,7 +62,7 @@ def test_the_small_size():
 
 
 @pytest.mark.slow
-def test_protocols_are_one_word_apart():
+def test_a_protocol_is_chosen_by_one_override():
     paper, code = (compose.compose(["experiment=ptb_large", f"protocol={name}"]) for name in ("paper", "authors_code"))
     assert (paper.model.word_tokens, paper.mc.samples, paper.task.headline) == (False, 1000, "exact")
     assert (code.model.word_tokens, code.mc.samples, code.task.headline) == (True, 2000, "authors")
@@ -71,7 +71,7 @@ def test_protocols_are_one_word_apart():
 
 @pytest.mark.parametrize("model", ["naive", "moon", "moon_emb"])
 @pytest.mark.slow
-def test_no_protocol_samples_what_table_1_does_not(model) -> None:
+def test_protocols_sample_only_the_models_that_table_1_samples(model) -> None:
     for protocol in ("paper", "authors_code"):
         assert compose.compose(["experiment=ptb_large", f"model={model}", f"protocol={protocol}"]).mc.samples == 0
     assert compose.compose(["experiment=ptb_large", "protocol=authors_code", "mc.samples=7"]).mc.samples == 7
@@ -106,7 +106,7 @@ def test_names_inside_the_files_are_the_files_names(group):
 
 
 @pytest.mark.slow
-def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
+def test_a_grid_point_changes_its_tied_rate_and_names_its_folder():
     made = compose.compose(["experiment=ptb_medium", "model.p_U=0.3", "seed=2", "runs_root=there"])
     assert made.model.p_E == 0.3
     folder = compose.run_dir(made)
@@ -124,7 +124,7 @@ def test_a_grid_point_moves_its_tied_rate_and_names_its_folder():
 
 
 @pytest.mark.slow
-def test_own_texts_have_short_folder_names(tmp_path):
+def test_runs_on_user_texts_have_short_folder_names(tmp_path):
     deep = "/".join(["some", "long folder", "x" * 80])
     words = ["task=text", *(f"task.{name}={deep}/{name}.txt" for name in ("train", "valid", "test"))]
     made = compose.compose([*words, f"runs_root={tmp_path}", "optim.lr=0.5"])
@@ -160,7 +160,7 @@ def test_no_decay_survives_a_tuned_schedule():
 
 def test_a_saved_config_comes_back(tmp_path):
     made = compose.compose(["task=ptb", "model.p_U=0.15"])
-    compose.save(made, tmp_path / "config.yaml")
+    compose.save_config(made, tmp_path / "config.yaml")
     assert compose.load_config(tmp_path) == made
     assert compose.load_config(tmp_path, ["mc.samples=3"]).mc.samples == 3
     with pytest.raises(UserError, match=r"model\.p_U=0\.3: .*mc\.\*="):
@@ -212,7 +212,7 @@ def test_mistakes_get_one_helpful_message(override, expected):
 
 
 @pytest.mark.slow
-def test_a_typo_is_named_even_beside_a_sweep():
+def test_a_typo_is_named_even_with_a_sweep():
     done = small_runs.python("run.py", "launcher=joblib", "seed=1,2", "modle=naive")
     assert done.returncode == 1 and done.stderr.startswith("error: modle: there is no such group or option")
     for words in ("task=cornell,reviews task.hold_out=0.1", "--config-dir configs model=mine seed=1,2"):
@@ -229,7 +229,7 @@ def test_a_typo_is_named_even_beside_a_sweep():
         ("task=synthetic_reviews task.path=x.csv", "does not read it; only with task=cornell or task=reviews"),
     ],
 )
-def test_data_that_nobody_would_read_are_refused(words, expected, tmp_path):
+def test_data_options_that_the_task_does_not_read_are_rejected(words, expected, tmp_path):
     with pytest.raises(UserError, match=re.escape(expected)):
         training_run.run(compose.compose([*words.split(), f"runs_root={tmp_path}"]))
 
@@ -239,7 +239,7 @@ def test_moon_needs_a_memory():
         compose.compose(["model=moon", "cell=gru"])
 
 
-def test_every_option_has_a_sentence():
+def test_every_option_has_a_help_string():
     missing = [key for key, sentence in option_docs().items() if len(sentence) < 10]
     assert not missing
     assert {"model.p_U", "optim.lr", "task.corpus", "mc.samples", "runs_root"} <= option_docs().keys()
@@ -267,11 +267,11 @@ def test_help_explains_groups_and_keys():
         assert word in done.stdout
 
 
-def test_files_of_ones_own_are_known_by_what_is_read_and_not_by_a_name():
-    assert schema.LanguageModelConfig(name="mine", corpus="text").own_files
-    assert schema.SentimentConfig(name="mine", reviews="csv").own_files
-    assert not schema.LanguageModelConfig(name="text", corpus="ptb").own_files
-    assert not schema.SentimentConfig(name="reviews", reviews="cornell").own_files
+def test_user_files_are_detected_by_the_corpus_not_by_the_name_of_the_task():
+    assert schema.LanguageModelConfig(name="mine", corpus="text").user_files
+    assert schema.SentimentConfig(name="mine", reviews="csv").user_files
+    assert not schema.LanguageModelConfig(name="text", corpus="ptb").user_files
+    assert not schema.SentimentConfig(name="reviews", reviews="cornell").user_files
 
 
 @pytest.mark.parametrize("task", ["cornell", "reviews", "synthetic_reviews"])
@@ -320,22 +320,22 @@ def test_naive_recurrent_is_naive_with_a_recurrent_mask_at_every_step():
         ("none", ["model.p_U=0.1"], []),
     ],
 )
-def test_an_override_that_moves_another_rate_is_said(model, given, message):
+def test_an_override_that_also_changes_a_tied_rate_is_reported(model, given, message):
     composed = compose.compose_raw([f"model={model}", *(word.split(",")[0] for word in given)])
-    found = compose.moved_rates(composed, given)
+    found = compose.explain_tied_rates(composed, given)
     assert len(found) == len(message) and all(line.startswith(start) for line, start in zip(found, message))
     assert all(f"model={model} ties to it" in line for line in found)
 
 
-def test_the_help_names_the_rates_that_move_together():
-    shown = cli_argv.text()
+def test_the_help_names_tied_rates():
+    shown = cli_argv.format_help()
     assert re.search(r"model\.p_U=\S+ .*variants set model\.p_E", shown)
     assert re.search(r"model\.p_W=\S+ .*variants set model\.p_y", shown)
 
 
 @pytest.mark.parametrize("early", ["'true'", "true"])
 def test_an_early_headline_in_a_runs_folder_reads_as_exact(tmp_path, early):
-    compose.save(compose.compose(["task=ptb"]), tmp_path / "config.yaml")
+    compose.save_config(compose.compose(["task=ptb"]), tmp_path / "config.yaml")
     text = (tmp_path / "config.yaml").read_text()
     assert "headline: exact" in text
     (tmp_path / "config.yaml").write_text(text.replace("headline: exact", f"headline: {early}"))
@@ -359,7 +359,7 @@ def test_the_kind_of_a_task_follows_from_the_task():
 @pytest.mark.parametrize("task", ["ptb", "cornell"])
 def test_a_config_from_before_the_kind_of_a_task_was_saved_is_read(tmp_path, task):
     config = compose.compose([f"task={task}"])
-    compose.save(config, tmp_path / "config.yaml")
+    compose.save_config(config, tmp_path / "config.yaml")
     saved = OmegaConf.load(tmp_path / "config.yaml")
     del saved.task["kind"]
     OmegaConf.save(saved, tmp_path / "config.yaml")

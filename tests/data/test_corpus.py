@@ -35,7 +35,7 @@ def test_a_half_is_rounded_up_where_python_would_round_to_even():
 
 
 @pytest.mark.parametrize("batch", [0, -1, 11])
-def test_an_impossible_batch_size_is_refused(batch):
+def test_an_impossible_batch_size_is_rejected(batch):
     with pytest.raises(ValueError, match=f"batch_size={batch}.*10"):
         batchify(np.arange(10), batch)
 
@@ -96,7 +96,7 @@ def write(tmp_path):
     return write
 
 
-def test_own_text_prepared_with_unk(write):
+def test_a_user_text_that_contains_unk(write):
     paths = write("a b <unk>\nc\n", "a c", "b <unk>\n")
     corpus = text.load(*paths)
     assert corpus.words == ["a", "b", UNK, EOS, "c"]
@@ -104,7 +104,7 @@ def test_own_text_prepared_with_unk(write):
     assert corpus.sha256 != text.load(*write("a b <unk>\nc\n", "a c", "c <unk>\n")).sha256
 
 
-def test_own_text_without_unk_loses_words_that_occur_once(write):
+def test_words_that_occur_once_in_a_user_text_become_unk(write):
     with pytest.warns(UserWarning, match=r"16\.7% of the words.*zebra.*<unk>"):
         corpus = text.load(*write("a a b b c\n", "a zebra\n", "b b\n"))
     assert corpus.words == ["a", "b", UNK, EOS], "the end of a line is never rare"
@@ -126,7 +126,7 @@ def test_unseen_words_where_no_word_is_rare(write, train, message):
             assert text.load(*write(train, "a zebra\n", "b b\n"), min_count=3).num_words == 3
 
 
-def test_unseen_words_without_unk_are_an_error_with_a_way_out(write):
+def test_unseen_words_without_unk_are_an_error_that_says_what_to_do(write):
     with pytest.raises(UserError, match=r"1 words.*zebra.*task\.min_count=2"):
         text.load(*write("a a b b c\n", "a zebra\n", "b b\n"), min_count=1)
 

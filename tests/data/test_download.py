@@ -72,18 +72,18 @@ def get(server):
     return download.download(server.url, EXPECTED)
 
 
-def test_a_good_answer(server):
+def test_a_complete_response(server):
     assert get(server) == CONTENT and server.ranges == [None]
 
 
-def test_a_broken_answer_is_resumed_where_it_broke(server):
+def test_an_interrupted_response_is_resumed_at_its_end(server):
     server.plan = ("cut", "cut")
     assert get(server) == CONTENT
     assert server.ranges == [None, "bytes=27500-", "bytes=41250-"]
 
 
 @pytest.mark.parametrize("fault", ["ignore range", "wrong offset"])
-def test_a_server_that_cannot_resume_is_asked_afresh(server, fault):
+def test_a_server_that_cannot_resume_gets_a_new_request(server, fault):
     server.plan = ("cut", fault)
     assert get(server) == CONTENT
 
@@ -102,7 +102,7 @@ def test_a_server_error_is_retried_a_missing_file_is_not(server):
     assert len(server.ranges) == 1
 
 
-def test_an_answer_that_always_breaks_is_refused_with_both_sums(server):
+def test_a_response_that_is_always_interrupted_is_rejected_with_both_checksums(server):
     server.plan, server.etag = ("cut",) * 3, None
     with pytest.raises(FetchError) as error:
         get(server)
@@ -118,7 +118,7 @@ def test_an_answer_that_always_breaks_is_refused_with_both_sums(server):
         ("no length", CONTENT, "27,500 bytes"),
     ],
 )
-def test_a_wrong_answer_is_refused_by_name_with_both_sums(server, fault, content, message):
+def test_a_wrong_response_is_rejected_with_its_name_and_both_checksums(server, fault, content, message):
     server.plan, server.content = (fault,), content
     with pytest.raises(FetchError, match=message) as error:
         get(server)
@@ -126,7 +126,7 @@ def test_a_wrong_answer_is_refused_by_name_with_both_sums(server, fault, content
     assert "a.txt" in str(error.value) and sha256_of(came) in str(error.value) and EXPECTED in str(error.value)
 
 
-def test_an_endless_answer_is_cut(server, monkeypatch):
+def test_an_endless_response_is_aborted(server, monkeypatch):
     monkeypatch.setattr(download, "LIMIT", 2**15)
     with pytest.raises(FetchError, match="larger than"):
         get(server)

@@ -32,7 +32,7 @@ def small_ptb(tmp_path, monkeypatch):
     return folder
 
 
-def test_named_folder_then_variable_then_data(small_ptb, tmp_path, monkeypatch):
+def test_data_are_searched_in_the_given_folder_then_the_variable_then_data(small_ptb, tmp_path, monkeypatch):
     assert ptb.load().words == ["a", "b", "<unk>", "<eos>"]
     assert ptb.load(str(small_ptb)).train.tolist() == ptb.load(str(small_ptb.parent)).train.tolist()
     (tmp_path / "data").mkdir()
@@ -56,7 +56,7 @@ def test_missing_data_lists_the_folders_and_what_to_do(tmp_path):
         assert part in str(error.value)
 
 
-def test_a_changed_file_is_refused_with_both_sums(small_ptb):
+def test_a_changed_file_is_rejected_with_both_checksums(small_ptb):
     ptb.load()
     (small_ptb / "ptb.valid.txt").write_bytes(b"c\n")
     with pytest.raises(UserError) as error:
@@ -69,7 +69,7 @@ def entries(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix == ".npz")
 
 
-def test_the_cache_lies_beside_the_data_and_is_used(small_ptb, monkeypatch):
+def test_the_cache_is_next_to_the_data_and_is_used(small_ptb, monkeypatch):
     first = ptb.load()
     assert len(entries(small_ptb)) == 1
     monkeypatch.setattr(ptb, "_build", lambda *_: pytest.fail("not cached"))
@@ -77,7 +77,7 @@ def test_the_cache_lies_beside_the_data_and_is_used(small_ptb, monkeypatch):
     assert np.array_equal(first.train, second.train) and first.words == second.words
 
 
-def test_a_read_only_folder_is_left_alone(small_ptb, tmp_path):
+def test_nothing_is_written_into_a_read_only_folder(small_ptb, tmp_path):
     small_ptb.chmod(0o555)
     try:
         ptb.load()
@@ -105,7 +105,7 @@ def test_a_broken_entry_is_rebuilt(small_ptb, damage):
 
 
 @pytest.mark.parametrize(("owner", "trusted"), [(1000, True), (0, True), (1001, False)], ids=["own", "root", "other"])
-def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
+def test_an_entry_of_another_user_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
     assert cache.load_or_build("key", lambda: {"x": np.zeros(1)}, data_dir=tmp_path)["x"] == 0
     original = Path.stat
 
@@ -119,7 +119,7 @@ def test_somebody_elses_entry_is_rebuilt(tmp_path, monkeypatch, owner, trusted):
     assert (cache.load_or_build("key", lambda: {"x": np.ones(1)}, data_dir=tmp_path)["x"] == 0) == trusted
 
 
-def test_what_other_code_has_made_is_made_again(tmp_path, monkeypatch):
+def test_an_entry_written_by_other_code_is_rebuilt(tmp_path, monkeypatch):
     """Otherwise the numbers would come from code that is not in the run's commit."""
     assert cache.load_or_build("key", lambda: {"x": np.zeros(1)}, data_dir=tmp_path)["x"] == 0
     assert cache.load_or_build("key", lambda: {"x": np.ones(1)}, data_dir=tmp_path)["x"] == 0

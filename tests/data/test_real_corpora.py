@@ -8,7 +8,7 @@ import pytest
 
 from varrnn.data import cornell, ptb
 from varrnn.data.corpus import batchify, count_windows
-from varrnn.data.reviews import segments
+from varrnn.data.reviews import cut_segments
 from varrnn.tasks import baselines
 
 pytestmark = [
@@ -69,7 +69,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("steps", "train", "test", "mean", "std", "constant", "first"), TABLE)
 def test_cornell_segments(reviews, steps, train, test, mean, std, constant, first):
-    data = segments(reviews, steps)
+    data = cut_segments(reviews, steps)
     assert (len(data.train_x), len(data.test_x), data.num_words) == (train, test, 20_003)
     assert (round(data.mean, 5), round(data.std, 5)) == (mean, std)
     assert round(baselines.constant_rmse(data), 5) == constant
@@ -79,15 +79,15 @@ def test_cornell_segments(reviews, steps, train, test, mean, std, constant, firs
 
 
 def test_cornell_first_hundred_and_held_out(reviews):
-    data = segments(reviews, 200)
+    data = cut_segments(reviews, 200)
     assert len(set(data.train_review[:100].tolist())) == 42
     assert len(set(data.train_review.tolist()) & set(data.test_review.tolist())) <= 1
-    held = segments(reviews, 200, hold_out=0.1)
+    held = cut_segments(reviews, 200, hold_out=0.1)
     assert (len(held.train_x), len(held.valid_x)) == (9_578, 1_042)
     assert np.array_equal(held.train_x[:100], data.train_x[:100])
 
 
 def test_cornell_ridge(reviews, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = baselines.ridge(segments(reviews, 200))
+    found = baselines.ridge(cut_segments(reviews, 200))
     assert round(found.rmse, 3) == 0.152 and found.penalty == 100

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from varrnn.data import csv_reviews, synthetic
-from varrnn.data.reviews import Reviews, build_vocabulary, segment, segments, shuffle_indices
+from varrnn.data.reviews import Reviews, build_vocabulary, cut_segments, segment, shuffle_indices
 from varrnn.errors import UserError
 from varrnn.tasks import baselines
 
@@ -40,7 +40,7 @@ def test_the_shuffle_is_numpys_legacy_one_with_seed_0():
 
 def test_split_and_standardisation():
     reviews = synthetic.load(count=200)
-    data = segments(reviews, 8)
+    data = cut_segments(reviews, 8)
     total = len(data.train_x) + len(data.test_x)
     assert len(data.train_x) == int(0.8 * total) and len(data.valid_x) == 0
     raw = reviews.ratings[data.train_review]
@@ -54,7 +54,7 @@ def test_split_and_standardisation():
 
 def test_whole_training_reviews_are_held_out_and_the_rest_is_unchanged():
     reviews = synthetic.load(count=200)
-    full, data = segments(reviews, 8), segments(reviews, 8, hold_out=0.1)
+    full, data = cut_segments(reviews, 8), cut_segments(reviews, 8, hold_out=0.1)
     distinct = len(set(full.train_review.tolist()))
     assert len(set(data.valid_review.tolist())) == round(0.1 * distinct)
     assert not set(data.valid_review.tolist()) & set(data.train_review.tolist())
@@ -74,14 +74,14 @@ def test_whole_training_reviews_are_held_out_and_the_rest_is_unchanged():
 )
 def test_impossible_arguments_are_named(arguments, message):
     with pytest.raises(UserError, match=message):
-        segments(replace(synthetic.load(count=20), source="some/my.csv"), **({"steps": 30} | arguments))
+        cut_segments(replace(synthetic.load(count=20), source="some/my.csv"), **({"steps": 30} | arguments))
 
 
 def test_too_few_reviews_or_equal_ratings():
     with pytest.raises(UserError, match="at least 3"):
-        segments(Reviews("mine", [["a"]], np.array([0.5]), ""), 5)
+        cut_segments(Reviews("mine", [["a"]], np.array([0.5]), ""), 5)
     with pytest.raises(UserError, match=r"mine: all training ratings equal 0\.5"):
-        segments(Reviews("mine", [["a"]] * 10, np.full(10, 0.5), ""), 5)
+        cut_segments(Reviews("mine", [["a"]] * 10, np.full(10, 0.5), ""), 5)
 
 
 def test_the_best_possible_error_of_synthetic_reviews_is_the_noise():
@@ -96,7 +96,7 @@ def test_the_best_possible_error_of_synthetic_reviews_is_the_noise():
     error = baselines.rmse(counts[3000:] @ weights, reviews.ratings[3000:])
     assert error == pytest.approx(reviews.best_rmse, rel=0.06)
     assert reviews.ratings.std() == pytest.approx(0.18, abs=0.01)
-    assert segments(reviews, 30).best_rmse == 0.05
+    assert cut_segments(reviews, 30).best_rmse == 0.05
 
 
 def test_synthetic_reviews_follow_the_seed():
@@ -105,7 +105,7 @@ def test_synthetic_reviews_follow_the_seed():
 
 @pytest.mark.slow
 def test_ridge_is_the_closed_form_solution():
-    data = segments(synthetic.load(count=300), 30, hold_out=0.1)
+    data = cut_segments(synthetic.load(count=300), 30, hold_out=0.1)
     bag = baselines.BagOfWords(data.train_x)
     dense = np.zeros((bag.rows, baselines.MAX_ID))
     dense[bag.row, bag.word] = 1
@@ -117,8 +117,8 @@ def test_ridge_is_the_closed_form_solution():
     assert np.allclose(predict(data.train_x[:5]), expected, atol=1e-5)
 
 
-def test_ridge_does_not_look_at_the_test_ratings(monkeypatch):
-    data = segments(synthetic.load(), 30)
+def test_ridge_does_not_use_the_test_ratings(monkeypatch):
+    data = cut_segments(synthetic.load(), 30)
     found = baselines.ridge(data)
     assert 0.05 < found.rmse < 0.08 < baselines.constant_rmse(data)
     spoilt = replace(data, test_y=data.test_y[::-1].copy())
@@ -184,6 +184,6 @@ def test_a_text_longer_than_the_csv_modules_limit(tmp_path):
     ],
     ids=range(20),
 )
-def test_a_bad_csv_gets_one_clear_answer(tmp_path, content, message):
+def test_a_bad_csv_gets_one_clear_message(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
-        segments(csv_reviews.load(write_csv(tmp_path / "mine.csv", content)), 5)
+        cut_segments(csv_reviews.load(write_csv(tmp_path / "mine.csv", content)), 5)

@@ -58,7 +58,7 @@ def reap(options: int) -> None:
 
 
 def supervise(request: dict, out: int, err: int, status: int) -> None:
-    """Fork the process, tell its number, wait for it, tell how it ended."""
+    """Fork the process, send its process id, wait for it, and send its exit status."""
     child = os.fork()
     if child == 0:
         os.close(status)

@@ -103,7 +103,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...] = ("cpu",)
 
 
 def pretend_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meta tensors take the branches of a GPU, dispatch modes notwithstanding."""
+    """Meta tensors take the branches of a GPU, even while a dispatch mode is active."""
     emulate(monkeypatch, ("meta",))
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda t: t.device.type == "meta"))
     monkeypatch.setattr(kernels, "is_traced_or_transformed", lambda: False)

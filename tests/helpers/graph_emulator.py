@@ -33,7 +33,7 @@ ALLOCATIONS = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_s
 
 
 class Call(NamedTuple):
-    """One operation as it was called, and whether gradients were enabled, which some operations ask."""
+    """One operation as it was called, and whether gradients were enabled, which some operations depend on."""
 
     function: Any
     args: tuple[Any, ...]

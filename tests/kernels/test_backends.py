@@ -73,7 +73,7 @@ def test_masks_of_a_batch_are_shared_by_it():
     torch.testing.assert_close(out[:, :1].expand_as(out), out)
 
 
-REFUSED = [
+UNSUPPORTED = [
     ("builtin", {"dropout": 0.3}, "cannot mask h"),
     ("builtin", {"dropout": DropoutRates(p_W=0.3, per_gate=True)}, "masks of x per gate"),
     ("builtin", {"dropout": DropoutRates(p_c=0.3, per_batch=True)}, "cannot mask its memory"),
@@ -82,8 +82,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "options", "reason"), REFUSED)
-def test_a_request_that_cannot_be_met_raises(backend, options, reason):
+@pytest.mark.parametrize(("backend", "options", "reason"), UNSUPPORTED)
+def test_a_forced_backend_that_cannot_compute_this_raises(backend, options, reason):
     layer = VariationalLSTM(I, H, backend=backend, **options)
     with pytest.raises(ValueError, match=f"backend='{backend}': .*{reason}"):
         layer(torch.randn(T, B, I, dtype=options.get("dtype")))
@@ -176,7 +176,7 @@ def test_one_step_equals_the_reference(name, backend, batch, rates):
 
 
 def test_a_gpu_runs_torchs_own_kernel_wherever_it_can(monkeypatch):
-    """On meta tensors that say they are on a GPU: none of ours runs."""
+    """On meta tensors whose is_cuda is True: none of our kernels runs."""
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda t: True))
     monkeypatch.setattr(builtin, "FUNCTIONS", dict.fromkeys(builtin.FUNCTIONS, lambda x, *_: (x, x, x)))
     for name, layer in LAYERS.items():

@@ -93,7 +93,7 @@ def test_equals_torch_operations(cell: str, variant: str, shape: tuple[int, int,
 
 @needs_c
 def test_the_c_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it not called at all, every other test here would compare torch with torch."""
+    """If it were never called, the other tests of this file would compare torch with torch."""
     real, called = Call.run, []
     monkeypatch.setattr(Call, "run", lambda call, name: called.append(name) or real(call, name))
     for cell in CELLS.values():
@@ -177,7 +177,7 @@ def test_denormal_numbers_are_zero_in_c_only(threads: int) -> None:
 @pytest.mark.slow
 @needs_c
 def test_fewer_threads_than_asked_for() -> None:
-    """OMP_THREAD_LIMIT gives one thread where two were asked for; no row may be left out."""
+    """OMP_THREAD_LIMIT gives one thread where two were requested; no row may be left out."""
     program = """
 import torch
 from varrnn import VariationalLSTM
@@ -223,7 +223,7 @@ def shuffled(t: Tensor) -> Tensor:
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_strided_tensors(cell: str) -> None:
-    """States, weights, biases and masks that do not lie in memory as their shapes say."""
+    """States, weights, biases and masks that are not contiguous."""
     torch.manual_seed(0)
     layer, x = CELLS[cell](8, 8, dropout=0.4), torch.randn(3, 8, 5).transpose(1, 2)
     for name, value in list(layer.named_parameters()):
@@ -238,7 +238,7 @@ def test_strided_tensors(cell: str) -> None:
 
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
-def test_tensors_that_others_keep(cell: str) -> None:
+def test_saved_tensors_may_come_back_with_other_strides(cell: str) -> None:
     """Hooks on saved tensors may give back the same values in another order in memory."""
     torch.manual_seed(0)
     layer, x = CELLS[cell](6, 9, dropout=0.4), torch.randn(5, 3, 6)
@@ -272,7 +272,7 @@ def test_no_bias_and_no_gradient_of_the_inputs(cell: str) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30, -1e30])
 @pytest.mark.parametrize("cell", CELLS)
 def test_extreme_values(cell: str, value: float) -> None:
-    """What is not finite stays visible, and saturated gates saturate as torch's do."""
+    """Infinity and NaN are propagated, and saturated gates saturate as torch's do."""
     layer = CELLS[cell](3, 20)
     x = torch.zeros(2, 4, 3)
     x[0, 1] = value

@@ -1,4 +1,4 @@
-"""The C code is compiled once, kept where nobody else writes, and missed by nobody where it cannot be had."""
+"""The C code is compiled once, stored where only this user can write; torch operations are used where it is missing."""
 
 import os
 import shlex
@@ -38,7 +38,7 @@ def test_compiled_once(tmp_path: Path) -> None:
     ],
 )
 def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> None:
-    """Everything works as before, and the reason can be asked for."""
+    """Everything works without the C code, and `load_status` gives the reason."""
     program = (
         "import torch; from varrnn import DropoutRates, VariationalLSTM; from varrnn.kernels import c_library;"
         "layer = VariationalLSTM(3, 3, dropout=DropoutRates.variational(p_W=0.5, p_U=0.5));"
@@ -62,7 +62,9 @@ def test_without_c(environment: dict[str, str], reason: str, tmp_path: Path) -> 
         ("torch_openmp", c_library.Unavailable("no threads")),
     ],
 )
-def test_whatever_goes_wrong_torch_does_the_work(name: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_operations_are_used_after_any_error(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise error
 
@@ -94,7 +96,7 @@ def test_a_damaged_file_is_built_again(built: Path) -> None:
 
 
 @needs_c
-def test_missing_threads_do_not_cost_the_compiled_code(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openmp_threads_do_not_delete_the_compiled_code(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = built
     before = file.stat().st_mtime_ns
 
@@ -116,7 +118,7 @@ def test_the_threads_are_those_of_torch() -> None:
 
 
 def test_a_folder_for_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies in the folder is run: one that others can write is not used."""
+    """The code in the folder is executed, so a folder that others can write to is not used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = c_library.cache()
     assert folder == tmp_path / "varrnn" and folder.stat().st_mode & 0o777 == 0o700

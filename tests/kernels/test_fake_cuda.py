@@ -133,7 +133,7 @@ def test_sgd(fused_step, lr, fake, monkeypatch):
     assert calls == ([2] if fused_step else []) and all(parameter.grad is None for parameter in parameters)
 
 
-def test_a_tensor_that_was_left_on_the_cpu_is_noticed(fake):
+def test_a_tensor_that_was_left_on_the_cpu_is_detected(fake):
     layer, masks, x = made(VariationalLSTM, "tied")
     stray = Masks(masks.z_x, torch.ones(1, 1, B, H), masks.z_c)
     weights, zeros = layer._weights(0, x.dtype), torch.zeros(B, H, device="cuda")

@@ -1,4 +1,4 @@
-"""The backend with ATen's fused cells equals the reference, and gives way to torch operations where it cannot run."""
+"""The backend with ATen's fused cells equals the reference, and torch operations are used where it cannot run."""
 
 import pytest
 import torch

@@ -29,7 +29,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 PAIRS = [(c, v) for c in CELLS for v in VARIANTS if c.startswith("lstm") or not VARIANTS[v].p_c]
 
 
-def twins(cell: str, variant: str, dtype: torch.dtype = torch.float64, **options):
+def make_layers(cell: str, variant: str, dtype: torch.dtype = torch.float64, **options):
     """The same layer on the fast path and on the reference path."""
     fast = CELLS[cell](I, H, 2, dropout=VARIANTS[variant], dtype=dtype, **options)
     slow = CELLS[cell](I, H, 2, dropout=VARIANTS[variant], dtype=dtype, backend="reference", **options)
@@ -43,7 +43,7 @@ def twins(cell: str, variant: str, dtype: torch.dtype = torch.float64, **options
 def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
     monkeypatch.setattr(matmul, "CHUNK_ROWS", rows)
     monkeypatch.setattr(matmul, "ONEDNN_MIN_UNITS", pack)
-    fast, slow = twins(cell, variant, dtype)
+    fast, slow = make_layers(cell, variant, dtype)
     masks = fast.sample_masks(B, T)
     x, state = problem(fast, dtype)
     assert_equal(results(fast, x, state, masks), results(slow, x, state, masks), TOLERANCE[dtype])
@@ -52,7 +52,7 @@ def test_fast_equals_reference(cell, variant, rows, pack, dtype, monkeypatch):
 @pytest.mark.costly
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 def test_fast_equals_reference_in_both_directions_without_bias(cell, variant):
-    fast, slow = twins(cell, variant, bidirectional=True, bias=False)
+    fast, slow = make_layers(cell, variant, bidirectional=True, bias=False)
     masks = fast.sample_masks(B, T)
     x, state = problem(fast)
     assert_equal(results(fast, x, state, masks), results(slow, x, state, masks), 1e-12)
@@ -62,7 +62,7 @@ def test_fast_equals_reference_in_both_directions_without_bias(cell, variant):
 @pytest.mark.parametrize("cell", [name for name in CELLS if "hard" in name or "authors" in name])
 def test_clipped_gates(cell, dtype):
     """With large weights hard sigmoids are 0, 1 and between; a clipped gate passes no gradient."""
-    fast, slow = twins(cell, "untied", dtype)
+    fast, slow = make_layers(cell, "untied", dtype)
     with torch.no_grad():
         for layer in (fast, slow):
             for parameter in layer.parameters():
@@ -81,7 +81,7 @@ def test_clipped_gates(cell, dtype):
 @pytest.mark.parametrize("cell", CELLS)
 def test_any_mask_of_any_sharing(cell, shape):
     """Masks are data: any values, any axis shared."""
-    fast, slow = twins(cell, "none")
+    fast, slow = make_layers(cell, "none")
     sizes = [(fast.cell.num_gates, I), (fast.cell.num_gates, H), (2, H)]
     layers = []
     for inputs in (I, H):
@@ -115,7 +115,7 @@ def test_gradcheck(cell, variant):
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
-    fast, _ = twins(cell, variant, dtype)
+    fast, _ = make_layers(cell, variant, dtype)
     x, state = problem(fast, dtype, batch_size=0)
     for pack, without_c in ((400, nullcontext()), (400, c_library.disabled()), (1, c_library.disabled())):
         monkeypatch.setattr(matmul, "ONEDNN_MIN_UNITS", pack)
@@ -126,9 +126,9 @@ def test_nothing_in_the_batch(cell, variant, dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("cell", "variant"), PAIRS)
-def test_gradients_lie_in_memory_as_torchs_do(cell, variant, dtype):
-    """Many an optimizer flattens them with view(-1)."""
-    fast, _ = twins(cell, variant, dtype)
+def test_gradients_have_the_strides_of_torchs(cell, variant, dtype):
+    """Some optimizers flatten them with view(-1)."""
+    fast, _ = make_layers(cell, variant, dtype)
     x, state = problem(fast, dtype)
     assert all(gradient.is_contiguous() for gradient in results(fast, x, state, fast.sample_masks(B, T)))
 
@@ -136,8 +136,8 @@ def test_gradients_lie_in_memory_as_torchs_do(cell, variant, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_two_gradients_share_memory(cell, dtype):
-    """Somebody scales them in place, each by itself."""
-    fast, _ = twins(cell, "none", dtype)
+    """The caller may scale each of them in place."""
+    fast, _ = make_layers(cell, "none", dtype)
     x, state = problem(fast, dtype)
     places = [
         gradient.data_ptr() for gradient in results(fast, x, state, fast.mean_masks())[1 + fast.cell.num_states :]

@@ -1,4 +1,4 @@
-"""What a GPU would be asked to do, seen on meta tensors: how many kernels it launches, on which device; no waiting.
+"""The work of a GPU, counted on meta tensors: the number of kernel launches, their devices, and no synchronisation.
 
 Views and allocations launch nothing. The counts decide the speed of small layers on a GPU.
 """
@@ -121,7 +121,7 @@ def test_the_published_counts_are_those_of_the_kernels(monkeypatch):
                 assert mine - found[variant] == 1  # SGD: scaling and subtracting here, one pass on a GPU
 
 
-def test_counting_leaves_everything_as_it_was():
+def test_counting_restores_everything():
     with launches.count_launches() as count:
         assert torch.empty(1, device="meta").is_cuda
         torch.ones(2, device="meta") + 1
@@ -140,7 +140,7 @@ TRAINED = [
 @pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize(("variant", "cell"), TRAINED)
 @pytest.mark.slow
-def test_a_training_step_has_no_tensor_elsewhere_and_never_waits(variant, cell, gpu, monkeypatch):
+def test_a_training_step_stays_on_its_device_and_never_synchronises(variant, cell, gpu, monkeypatch):
     """Masks are on, two windows, the state is carried; with a GPU's branches and without them."""
     monkeypatch.setattr("varrnn.kernels.is_traced_or_transformed", lambda: False)
     if gpu and not (cell == "gru" and variant in ("none", "naive")) and cell != "rnn":  # those are torch's own kernels
@@ -156,8 +156,8 @@ def test_a_training_step_has_no_tensor_elsewhere_and_never_waits(variant, cell, 
     assert variant == "none" or launches.count["bernoulli_"] > 0
 
 
-def test_a_stray_tensor_and_a_waiting_host_are_noticed():
-    """Plain meta tensors notice neither of them."""
+def test_a_tensor_on_another_device_and_a_synchronisation_are_detected():
+    """Plain meta tensors would detect neither of them."""
     x = torch.randn(3, device="meta")
     with pytest.raises(AssertionError, match="on cpu"):
         counted(lambda: torch.add(x, 1, out=x) + torch.ones(3))

@@ -1,4 +1,4 @@
-"""Packed sequences are computed on the rows that live at each step: equal to the reference, in memory of their size."""
+"""Packed sequences are computed on the rows that have not ended: equal to the reference, without memory for padding."""
 
 from functools import partial
 
@@ -144,7 +144,7 @@ def test_memory_is_that_of_the_rows(cell, backend, training):
 
 
 @pytest.mark.slow
-def test_memory_of_a_padded_batch_is_noticed():
+def test_memory_of_a_padded_batch_is_detected():
     lengths, size = LONG_AND_SHORT, 64
     layer = VariationalRNN(size, size, backend="reference")
     x = pack(lengths, size, torch.float32)

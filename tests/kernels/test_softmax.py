@@ -55,7 +55,7 @@ def test_size_of_the_cache_changes_nothing() -> None:
 
 @needs_c
 def test_log_probabilities_of_extreme_logits() -> None:
-    """A sum of exponentials that overflows when it is taken naively, words that cannot be, and what is not a number."""
+    """A sum of exponentials that overflows when computed naively, words of probability zero, and NaN."""
     weight = torch.zeros(1500, 1)
     x = torch.ones(4, 1)
     bias = torch.zeros(1500)
@@ -68,8 +68,8 @@ def test_log_probabilities_of_extreme_logits() -> None:
 
 
 @needs_c
-def test_words_that_cannot_be() -> None:
-    """All words of the first piece of logits, the target, or all words; and a piece without a single number."""
+def test_logits_of_minus_infinity_and_nan() -> None:
+    """All words of the first piece of logits, the target, or all words have probability zero; and a piece with NaN."""
     bias = torch.randn(4, 1500)
     bias[0, :1100] = bias[1, 1200] = bias[2] = bias[3, :1100] = float("-inf")
     bias[3, 7] = float("nan")
@@ -114,7 +114,7 @@ def test_strided_inputs() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.slow
 def test_forward_mode_and_traces() -> None:
-    """Those who follow torch's operations get them."""
+    """Forward-mode AD and tracing get torch operations."""
     x, other, weight, targets = torch.randn(5, 3), torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 7, (5,))
 
     def call(x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def torch_error_inputs():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("layer", "error"), list(torch_error_inputs()))
-def test_everything_that_torch_refuses(layer, error):
+def test_errors_where_torch_raises_too(layer, error):
     """As torch's test_errors does it: the constructor or the call raises."""
     made, given = error.module_error_input.constructor_input, error.module_error_input.forward_input
     kinds = (TypeError, ValueError, RuntimeError)

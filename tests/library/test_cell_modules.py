@@ -70,7 +70,7 @@ def test_a_loop_over_a_cell_is_the_layer(ours, variant):
 
 
 @pytest.mark.parametrize("ours", CELLS)
-def test_masks_per_step_by_accident_are_refused(ours):
+def test_a_cell_without_held_masks_raises(ours):
     cell, x = ours(I, H, dropout=RATES), torch.randn(B, I)
     with pytest.raises(RuntimeError, match=rf"{ours.__name__} sees one step.*sample_masks\(batch_size\).*hold_masks"):
         cell(x)

@@ -74,7 +74,7 @@ def test_time_axis_of_one_is_every_step():
     assert torch.equal(masks_at(masks, 2).z_h, masks.z_h[0])
 
 
-def test_a_packed_sequence_that_has_ended_does_not_grow_on():
+def test_the_state_of_a_packed_sequence_that_has_ended_does_not_change():
     """The second sequence would double at every padded step, and 0 * inf would reach the gradient of U."""
     layers = VariationalRNN(1, 1, nonlinearity="relu", bias=False), torch.nn.RNN(1, 1, nonlinearity="relu", bias=False)
     x = torch.full((200, 2, 1), -1.0)

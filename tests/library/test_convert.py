@@ -127,7 +127,7 @@ def test_scripting_and_quantisation_through_to_torch():
     assert type(quantized.rnn) is not nn.LSTM and (quantized(x) - model(x)).abs().max() < 0.05
 
 
-def test_what_has_no_mask_in_eval():
+def test_to_torch_removes_modules_that_have_no_mask_in_eval():
     model = nn.ModuleDict({"drop": SequenceDropout(0.5), "words": WordEmbedding(5, 3, p_E=0.5, sparse=True)})
     plain = to_torch(model)
     assert type(plain["drop"]) is nn.Identity and type(plain["words"]) is nn.Embedding and plain["words"].sparse

@@ -1,5 +1,6 @@
 """Which units are dropped, over which axes a mask is shared, and which mean is kept."""
 
+import copy
 import io
 
 import numpy as np
@@ -8,7 +9,15 @@ import torch
 from helpers import processes
 
 import varrnn
-from varrnn import DropoutRates, Masks, VariationalGRU, VariationalLSTM, VariationalRNN, WordEmbedding
+from varrnn import (
+    DropoutRates,
+    Masks,
+    SequenceDropout,
+    VariationalGRU,
+    VariationalLSTM,
+    VariationalRNN,
+    WordEmbedding,
+)
 from varrnn.dropout import cast_mask, identity_mask, is_identity, sample_mask
 
 T, B, I, H = 6, 40, 30, 50
@@ -20,12 +29,12 @@ def masks_of(dropout: DropoutRates, **options) -> Masks:
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
 @pytest.mark.parametrize("name", ["p_E", "p_W", "p_U", "p_c", "p_y"])
-def test_impossible_probabilities_are_refused(name, p):
+def test_impossible_probabilities_raise(name, p):
     with pytest.raises(ValueError, match=rf"{name}=.*\[0, 1\).*DROPPING"):
         DropoutRates(**{name: p})
 
 
-def test_wrong_types_are_refused():
+def test_wrong_types_raise():
     with pytest.raises(TypeError, match=r"p_W='0\.5'"):
         DropoutRates(p_W="0.5")
     with pytest.raises(TypeError, match="per_gate=1"):
@@ -140,7 +149,7 @@ print(len(warned), warned[0].filename, warned[0].message)
     assert "DropoutRates.variational(p_W=0.25, p_U=0.25)" in done.stdout
 
 
-def test_ones_that_were_edited_behind_torchs_back_are_a_mask():
+def test_a_mask_of_ones_edited_through_numpy_is_applied():
     """``.numpy()`` and ``.data`` do not advance the version counter by which ones are recognised."""
     layer, x = VariationalLSTM(I, H).eval(), torch.randn(T, 2, I)
     for edit in (lambda z: z.numpy().fill(0.0), lambda z: z.data.zero_()):
@@ -168,7 +177,7 @@ def test_masks_have_the_dtype_and_device_of_the_parameters():
     assert all(z.device.type == "meta" for z in layer.sample_masks(B)[0])
 
 
-def test_a_mask_of_ones_that_somebody_wrote_into_is_no_longer_ones():
+def test_a_mask_of_ones_that_was_written_to_is_applied():
     one = identity_mask()
     assert is_identity(one)
     one.mul_(2)
@@ -217,6 +226,19 @@ def test_rates_may_be_set_and_are_checked_as_in_the_constructor(layer):
     assert warned[0].filename == __file__
 
 
+@pytest.mark.parametrize(("module", "name"), [(SequenceDropout(0.5), "p"), (WordEmbedding(10, 3, p_E=0.5), "p_E")])
+def test_the_probability_of_a_module_is_checked_when_it_is_set(module, name):
+    for value, error in ((2, ValueError), (1.0, ValueError), (float("nan"), ValueError), ("no", TypeError)):
+        with pytest.raises(error, match=f"{name}={value!r}"):
+            setattr(module, name, value)
+        with pytest.raises(error, match=f"{name}={value!r}"):
+            type(module)(**({"p": value} if name == "p" else {"num_embeddings": 10, "embedding_dim": 3, "p_E": value}))
+    assert getattr(module, name) == 0.5
+    setattr(module, name, np.float32(0.25))
+    copied = copy.deepcopy(module)
+    assert type(getattr(copied, name)) is float and getattr(copied, name) == 0.25 and f"{name}=0.25" in repr(copied)
+
+
 @pytest.mark.parametrize("layer", [VariationalGRU, VariationalRNN])
 def test_memory_dropout_needs_an_lstm(layer):
     with pytest.raises(ValueError, match=rf"{layer.__name__}.*p_c=0.5.*LSTM"):
@@ -231,7 +253,7 @@ def test_memory_dropout_needs_an_lstm(layer):
     made(x, masks=mean_masks._replace(z_c=torch.ones(1, 1, B, 1)))
 
 
-def test_the_layer_says_what_it_does_not_apply():
+def test_the_layer_warns_about_rates_that_it_does_not_apply():
     with pytest.warns(UserWarning, match="p_E=0.2 belongs to WordEmbedding; p_y=0.3 belongs to SequenceDropout"):
         VariationalLSTM(I, H, dropout=DropoutRates(p_E=0.2, p_y=0.3))
 
@@ -240,7 +262,7 @@ def test_a_float_means_tied():
     assert VariationalLSTM(I, H, dropout=0.3).dropout == DropoutRates.variational(p_W=0.3, p_U=0.3)
 
 
-def test_mc_dropout_restores_modules_and_touches_only_ours():
+def test_mc_dropout_restores_modules_and_changes_only_ours():
     other = torch.nn.Dropout(0.5)
     model = torch.nn.ModuleList([VariationalLSTM(I, H, dropout=0.5), WordEmbedding(5, I, p_E=0.5), other]).eval()
     with pytest.raises(RuntimeError, match="inside"), varrnn.mc_dropout(model):

@@ -111,7 +111,7 @@ def test_dropped_words_get_no_gradient():
     assert torch.equal(embedding.weight.grad[:, 0] == 0, mask[:, 0, 0] == 0)
 
 
-def test_a_mask_that_fits_nothing_is_refused():
+def test_a_mask_of_a_wrong_shape_raises():
     embedding = WordEmbedding(50, 3, p_E=0.5)
     with pytest.raises(ValueError, match=r"word mask of shape \(4, 7\)"):
         embedding(torch.zeros(3, 4, dtype=torch.long), mask=torch.ones(4, 7))
@@ -129,7 +129,7 @@ def test_a_mask_that_fits_nothing_is_refused():
 
 
 @pytest.mark.parametrize("shape", [(), (3, 4, 2)])
-def test_words_of_other_axes_are_refused(shape):
+def test_words_with_neither_one_nor_two_axes_raise(shape):
     """With three axes it is not known which one is time, over which masks are shared."""
     for embedding in (WordEmbedding(5, 3, p_E=0.5), WordEmbedding(5, 3, p_E=0.5, batch_first=True).eval()):
         with pytest.raises(ValueError, match=rf"words have {len(shape)} axes"):

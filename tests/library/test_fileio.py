@@ -11,7 +11,7 @@ from varrnn.errors import UserError
 
 
 def test_folders_are_made_and_files_written(tmp_path):
-    assert fileio.folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert fileio.make_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
     fileio.write_text(tmp_path / "c" / "d.txt", "é")
     assert (tmp_path / "c" / "d.txt").read_text(encoding="utf-8") == "é"
     assert not list((tmp_path / "a" / "b").iterdir())  # the check leaves no files
@@ -21,7 +21,7 @@ def test_folders_are_made_and_files_written(tmp_path):
 def test_a_file_where_a_folder_should_be(tmp_path, path):
     (tmp_path / "a.txt").write_text("kept")
     with pytest.raises(UserError) as message:
-        fileio.folder(tmp_path / path)
+        fileio.make_folder(tmp_path / path)
     reason = f"{tmp_path / 'a.txt'} is a file, not a folder"
     assert str(message.value).startswith(f"{tmp_path / path}: cannot be written ({reason});")
     assert (tmp_path / "a.txt").read_text() == "kept"
@@ -45,7 +45,22 @@ def test_a_full_disk_leaves_the_old_text(tmp_path):
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
-def test_links_modes_and_devices_stay_what_they_are(tmp_path):
+def test_two_writers_of_one_file_do_not_share_a_temporary_file(tmp_path):
+    """With one name for both, the second would overwrite the first one's temporary file and then rename it."""
+    file = tmp_path / "summary.json"
+    with fileio.replacing(file) as slow:
+        slow.write_text("slow")
+        with fileio.replacing(file) as fast:
+            fast.write_text("fast")
+        assert file.read_text() == "fast" and slow.read_text() == "slow"
+    assert file.read_text() == "slow" and list(tmp_path.iterdir()) == [file]
+    with pytest.raises(KeyError), fileio.replacing(file) as broken:
+        broken.write_text("half")
+        raise KeyError
+    assert file.read_text() == "slow" and list(tmp_path.iterdir()) == [file]
+
+
+def test_links_modes_and_devices_are_preserved(tmp_path):
     file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
     file.write_text("old")
     file.chmod(0o750)

@@ -311,7 +311,7 @@ class Mixed(nn.Module):
 
 
 class TestAlso:
-    def test_the_users_own_dropout_is_switched_on_and_off_again(self):
+    def test_the_users_dropout_modules_are_switched_on_and_restored(self):
         model, x = Mixed().eval(), torch.randn(T, B, H)
         with mc_dropout(model, also=nn.Dropout), mc_dropout(model, also=(nn.Dropout,)):
             assert not torch.equal(model(x), model(x)) and not model.out.training

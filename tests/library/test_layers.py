@@ -151,7 +151,7 @@ def row_of(z: torch.Tensor, row: int, length: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("ours", "backend"), PATHS)
-def test_life_of_a_mask(ours, backend):
+def test_when_masks_are_drawn(ours, backend):
     layer = ours(I, H, 2, dropout=DropoutRates(p_W=0.3, p_U=0.3, per_gate=True), backend=backend)
     x = torch.randn(T, B, I)
     assert not torch.equal(layer(x)[0], layer(x)[0])  # a fresh draw at each call
@@ -222,7 +222,7 @@ def test_masks_reach_the_backward_pass(backend):
     torch.testing.assert_close(through_mask, 3 * plain)
 
 
-def test_a_mask_may_have_a_gradient_of_its_own():
+def test_a_mask_may_have_a_gradient():
     layer = VariationalLSTM(I, H)
     z_h = torch.ones(1, 1, B, H, requires_grad=True)
     layer(torch.randn(T, B, I), masks=layer.mean_masks()[0]._replace(z_h=z_h))[0].sum().backward()

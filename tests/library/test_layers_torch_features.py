@@ -68,7 +68,7 @@ def test_a_copy_made_inside_mc_dropout_is_an_ordinary_one(make):
 
 @every_layer
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_parameters_of_another_size_are_refused(make, backend):
+def test_parameters_of_another_size_raise(make, backend):
     """Parameters that were resized by hand: the C code would read memory behind the state."""
     layer, larger = make(I, H, backend=backend), make(I, 8 * H)
     for name, parameter in larger.named_parameters():
@@ -124,7 +124,7 @@ def test_autocast(make):
 @pytest.mark.parametrize("make", [VariationalLSTM, VariationalGRU])  # the kernels with a hand-written backward pass
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_backward_pass_inside_autocast_keeps_its_precision(make, tied, monkeypatch):
-    """Of a layer that autocast was switched off for; more rows than one chunk, on torch's operations."""
+    """The forward pass ran without autocast; more rows than one chunk, in torch operations."""
     monkeypatch.setattr(c_library, "unsupported", lambda *_: "off")
     layer = make(I, H, dropout=DropoutRates.variational(p_W=0.3, p_U=0.2, tied=tied))
     x, masks = torch.randn(9, 300, I), layer.sample_masks(300)

@@ -202,7 +202,7 @@ def test_threads_draw_the_same_samples_and_leave_everything_as_it_was(words):
     assert torch.equal(torch.get_rng_state(), before) and not model.rnn.dropout_active
 
 
-def test_an_output_that_is_no_tensor(words):
+def test_an_output_that_is_not_a_tensor(words):
     class Named(Tagger):
         def forward(self, words: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"logits": super().forward(words)}
@@ -228,7 +228,7 @@ class Turned(nn.Module):
         return self.rnn(x.transpose(0, 1))[0].transpose(0, 1)
 
 
-def test_samples_are_never_joined_along_time():
+def test_samples_are_never_batched_along_time():
     """Parts of one long sequence would share their masks and be mistaken for samples."""
     x = torch.randn(3, 12, 4)
     with pytest.raises(ValueError, match=r"axis 1 of the inputs.*batch_dim="):
@@ -250,7 +250,7 @@ class Optional(nn.Module):
         return -self.rnn(x)[0] if negate else self.rnn(x)[0]
 
 
-def test_what_is_no_tensor_passes_through():
+def test_inputs_that_are_not_tensors_are_passed_through():
     x = torch.randn(5, 3, 4)
     wanted = mc_predict(Optional(), x, samples=5, chunk=2)
     model = wanted._passes.model
@@ -399,7 +399,7 @@ class Flat(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_that_samples_share_are_refused(dtype):
+def test_a_model_that_mixes_rows_raises(dtype):
     x = torch.randn(12, 3, 4, dtype=dtype)
     with pytest.raises(ValueError, match=r"Flat mixes the rows .* flatten time and batch.* chunk=1"):
         list(mc_predict(Flat().to(dtype), x, samples=5, chunk=2))
@@ -411,7 +411,7 @@ def test_rows_that_samples_share_are_refused(dtype):
     assert int(model.calls) == 3  # the check for shared rows leaves no state
 
 
-def test_a_model_that_is_random_by_itself_is_not_taken_for_one_that_shares_rows():
+def test_a_model_that_is_random_in_eval_is_not_mistaken_for_one_that_mixes_rows():
     class Noisy(Turned):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.rnn(x + torch.randn_like(x))[0]

@@ -8,7 +8,7 @@ from torch import nn
 from varrnn import DropoutRates, VariationalLSTM, WordEmbedding, mc_predict, sample_batching
 
 
-def test_reduced_precision_is_not_taken_for_mixed_rows():
+def test_reduced_precision_is_not_mistaken_for_mixed_rows():
     wanted, model = torch.randn(20, 30), nn.Linear(1, 1)
     mixed, rounded = wanted.roll(1, 0), wanted * 1.002
 
@@ -49,7 +49,7 @@ class Handed(nn.Module):
 
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("which", ["masks", "types", "occurrences"])
-def test_a_mask_that_all_samples_of_a_pass_would_share_is_refused(which, batch_first):
+def test_a_mask_that_all_samples_of_a_pass_would_share_raises(which, batch_first):
     words = torch.randint(11, (7, 3))
     for rows, chunk in ((0, 4), (1, 1)):
         samples = list(mc_predict(Handed(rows, which, batch_first), words, samples=9, chunk=chunk))
@@ -58,7 +58,7 @@ def test_a_mask_that_all_samples_of_a_pass_would_share_is_refused(which, batch_f
         list(mc_predict(Handed(1, which, batch_first), words, samples=9, chunk=4))
 
 
-def test_ones_are_nobodys_mask():
+def test_a_mask_of_ones_may_be_shared_by_all_samples():
     class Ones(Handed):
         def forward(self, words: torch.Tensor) -> torch.Tensor:
             return self.rnn(self.words(words), masks=self.rnn.mean_masks())[0]
@@ -69,7 +69,7 @@ def test_ones_are_nobodys_mask():
         assert len(list(mc_predict(model, torch.randint(11, (7, 3)), samples=5, chunk=4))) == 5
 
 
-def test_what_apply_draws_is_repeated_and_leaves_the_random_state_alone():
+def test_random_numbers_in_apply_are_repeated_and_the_random_state_is_restored():
     before = torch.get_rng_state()
     drawn = mc_predict(Handed(0, "none"), torch.randint(11, (7, 3)), 5, 2, apply=lambda y: y + torch.randn_like(y))
     torch.set_rng_state(before)
@@ -80,7 +80,7 @@ def test_what_apply_draws_is_repeated_and_leaves_the_random_state_alone():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch")
-def test_torchs_newer_option_for_tf32_does_not_stop_anything():
+def test_torchs_newer_option_for_tf32_is_supported():
     """After it has been set, reading the older options raises; in a separate process, since it cannot be undone."""
     code = """
 import torch

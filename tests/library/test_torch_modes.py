@@ -112,7 +112,7 @@ def test_export(cell: str, strict: bool) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_many_gradients_at_once(cell: str, dtype: torch.dtype) -> None:
-    """The forward pass is a plain one here; that gradients come in a batch is seen in the backward pass."""
+    """The forward pass is an ordinary one; only the backward pass can detect that gradients come in a batch."""
     fast, slow, x = layer_and_reference(cell, dtype)
     jacobian = partial(torch.autograd.functional.jacobian, inputs=x, vectorize=True)
     torch.testing.assert_close(jacobian(lambda x: fast(x)[0]), jacobian(lambda x: slow(x)[0]))

@@ -25,7 +25,7 @@ def test_entropies_in_closed_form():
     assert float(agree.variation_ratio) == 0
 
 
-def test_samples_with_a_graph_are_forgotten_too():
+def test_samples_with_a_graph_are_not_kept():
     """As in a user's loop under mc_dropout: the graphs of a hundred passes would stay in memory."""
     p = torch.randn(4, 3, requires_grad=True).softmax(-1)
     found = uncertainty.Classification().add(p).add(p)
@@ -91,7 +91,7 @@ def test_fitted_precision_is_that_of_the_noise():
 
 
 @pytest.mark.parametrize("values", [[-0.5, 1.5], [0.2, 0.2], [2.0, 3.0], [math.nan, 1.0]])
-def test_logits_are_refused(values):
+def test_logits_raise(values):
     with pytest.raises(ValueError, match=r"not probabilities.*apply=lambda y: y.softmax\(-1\)"):
         uncertainty.classification([torch.tensor([[0.5, 0.5], values])])
 
@@ -103,7 +103,7 @@ def test_half_precision_probabilities_are_probabilities():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_equal_samples_of_any_precision_say_nothing_about_the_model(dtype):
+def test_equal_samples_of_any_precision_have_no_mutual_information(dtype):
     p = torch.randn(20, 100).softmax(-1).to(dtype)
     for got in (uncertainty.classification([p] * 3), uncertainty.Classification().add(p.expand(3, -1, -1), 0)):
         torch.testing.assert_close(got.mean, p.double())
@@ -150,14 +150,14 @@ def test_reliability_in_closed_form():
         _ = calibration.Reliability().ece
 
 
-def test_calibration_refuses_logits():
+def test_calibration_raises_for_logits():
     logits, targets = 3 * torch.randn(100, 4), torch.randint(4, (100,))
     for measure in (calibration.Reliability().add, calibration.nll, calibration.brier):
         with pytest.raises(ValueError, match="not probabilities"):
             measure(logits, targets)
 
 
-def test_padded_positions_are_refused():
+def test_padded_positions_raise():
     """Counted as wrong predictions, padded positions would make any model look overconfident."""
     p, target = torch.randn(10, 4).softmax(-1), torch.randint(4, (10,))
     for padding in (-100, -1, 4):

@@ -30,7 +30,7 @@ def write(folder: Path, name: str, run) -> Path:
 
 
 @pytest.mark.slow
-def test_committed_records_lie_where_the_defaults_put_them() -> None:
+def test_committed_records_have_the_paths_that_the_defaults_give() -> None:
     records = load().runs
     assert records
     for record in records:
@@ -74,7 +74,7 @@ def test_scaling_of_masks_names_a_run_that_has_masks(tmp_path) -> None:
         assert bool(Records((record,)).group(paper_runs.sentiment(model))) is same
 
 
-def test_other_numbers_of_mc_samples_are_no_other_training(tmp_path) -> None:
+def test_another_number_of_mc_samples_is_not_another_training(tmp_path) -> None:
     """A run of 20 epochs measures its last two with more samples than one that is to have 100."""
     run = (*paper_runs.sentiment("naive"), "optim.epochs=3")
     columns = {"epoch": [1, 2, 3], "test_rmse": [0.19, 0.18, 0.17], "test_rmse_mc": [0.191, 0.181, 0.171]}
@@ -90,7 +90,7 @@ def test_other_numbers_of_mc_samples_are_no_other_training(tmp_path) -> None:
     assert "epoch 3: test_rmse is" in record_paths.first_difference(made, other)
 
 
-def test_a_record_that_was_being_moved_is_not_overlooked(tmp_path) -> None:
+def test_an_interrupted_relocation_is_reported(tmp_path) -> None:
     write(tmp_path, "default", DEFAULT).rename(tmp_path / FOLDER / "default" / "seed_1.moving")
     with pytest.raises(UserError, match=r"seed_1\.moving: relocating was interrupted; rename it to seed_1_moved\.json"):
         load(tmp_path)

@@ -106,7 +106,7 @@ def test_what_is_committed_later_is_not_the_code_that_runs(monkeypatch) -> None:
     assert provenance.code_version() == before
 
 
-def test_no_record_gives_way_to_another_run(publishing, summary) -> None:
+def test_a_record_is_not_replaced_by_another_run(publishing, summary) -> None:
     path = publishing(summary)
     before = path.read_text()
     with pytest.raises(UserError, match=r"another training of this run \(epoch 3: valid_ppl is .* there and 1\.0 here"):
@@ -135,12 +135,12 @@ def test_an_unstable_run_is_published_too(publishing, summary, tmp_path) -> None
     [
         ({"status": "running"}, "only finished and unstable"),
         ({"schema": 7}, "schema is 7"),
-        ({"dirty": True}, "dirty"),
-        ({"commits": ["0" * 40 + "+dirty"]}, "dirty"),
+        ({"dirty": True}, "uncommitted changes"),
+        ({"commits": ["0" * 40 + "+dirty"]}, "uncommitted changes"),
         ({"commit": "1" * 40}, "not in this repository"),
         ({"commit": None}, "not in this repository"),
         ({"data": {"name": "ptb", "sha256": "0" * 64}}, "data hash of ptb"),
-        ({"data": {"name": "text", "sha256": "0" * 64}}, "unknown"),
+        ({"data": {"name": "text", "sha256": "0" * 64}}, "data 'text' cannot be published"),
         ({"data": {"name": "pydoc", "sha256": None}}, "no SHA-256"),
         ({"metrics": {"valid_ppl": 3.0}}, "no final metric"),
         ({"data": None}, "data None"),
@@ -154,7 +154,7 @@ def test_an_unstable_run_is_published_too(publishing, summary, tmp_path) -> None
         ({"reason": ABSOLUTE}, ABSOLUTE),
     ],
 )
-def test_refusals(publishing, summary, tmp_path, change, message) -> None:
+def test_rejected_runs(publishing, summary, tmp_path, change, message) -> None:
     if message is None:
         publishing(summary | change)
         return
@@ -175,7 +175,7 @@ def test_refusals(publishing, summary, tmp_path, change, message) -> None:
         ("a.b.org", "a.b.org", True),
     ],
 )
-def test_a_machine_may_be_called_as_we_call_things(publishing, summary, monkeypatch, host, reason, leaks) -> None:
+def test_a_host_name_may_equal_a_name_of_a_choice(publishing, summary, monkeypatch, host, reason, leaks) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: host)
     if leaks:
         with pytest.raises(UserError, match="names this machine"):
@@ -184,7 +184,7 @@ def test_a_machine_may_be_called_as_we_call_things(publishing, summary, monkeypa
         assert publishing(summary | ({"reason": reason} if reason else {})).is_file()
 
 
-def test_a_summary_that_is_no_object(publishing) -> None:
+def test_a_summary_that_is_not_an_object(publishing) -> None:
     with pytest.raises(UserError, match=r"summary\.json: a summary is a JSON object, this is a list"):
         publishing([])
 
@@ -205,7 +205,7 @@ def test_an_amended_commit_is_not_in_the_repository(publishing, summary, reposit
         publishing(summary | {"commit": lost})
 
 
-def test_a_run_that_stopped_early_is_refused(publishing, summary) -> None:
+def test_a_run_that_stopped_early_is_rejected(publishing, summary) -> None:
     short = {column: values[:-1] for column, values in summary["history"].items()}
     with pytest.raises(UserError, match="21 of 22 epochs"):
         publishing(summary | {"history": short})
@@ -217,7 +217,7 @@ def test_no_summary_means_not_finished(tmp_path, repository) -> None:
         publish(tmp_path, tmp_path / "records", repository[0])
 
 
-def test_losses_per_batch_are_thinned(publishing, repository, tmp_path) -> None:
+def test_losses_per_batch_are_averaged(publishing, repository, tmp_path) -> None:
     run = (*sentiment("naive"), "optim.epochs=120")
     made = synthetic.sentiment_run(run, 1, epochs=120)
     made["config"]["train"] = {"patience": 0}

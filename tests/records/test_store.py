@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import records as synthetic
 
-from varrnn.config.identity import Identity, identity_of, matches
+from varrnn.config.identity import Identity, config_identity, identity_of, matches
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
 from varrnn.records.store import load, read
@@ -41,7 +41,7 @@ def test_identity_is_what_run_py_composes(run) -> None:
     from varrnn.config import compose
 
     composed = compose.compose(list(run))
-    assert identity_of(run).options == compose.identity(composed) and identity_of(run).choices == compose.choices(
+    assert identity_of(run).options == config_identity(composed) and identity_of(run).choices == compose.choices(
         composed
     )
 
@@ -55,7 +55,7 @@ def test_a_shorter_run_is_still_missing(records_of) -> None:
     assert records_of([unstable]).missing(run, SEEDS) == ()  # the others are still there
 
 
-def test_what_a_sweep_left_beside_its_runs_is_no_record(tmp_path) -> None:
+def test_the_files_of_a_sweep_are_not_records(tmp_path) -> None:
     (tmp_path / ".sweeps" / "today").mkdir(parents=True)
     (tmp_path / ".sweeps" / "today" / "failed_1.json").write_text("{}")
     assert not load(tmp_path).runs
@@ -68,8 +68,8 @@ def test_small_uses_the_rates_chosen_on_validation(records_of) -> None:
     assert best_on_validation(records, language_model("small", "naive")).mean("test_ppl") == 97.0
 
 
-def test_only_points_of_the_plan_are_chosen(records_of) -> None:
-    """Publishing one more run does not change a row that says how much of its grid is there."""
+def test_only_points_of_the_planned_grid_are_chosen(records_of) -> None:
+    """Publishing a further run does not change a row that states how much of its grid has records."""
     runs = {p: language_model("small", "naive", f"model.p_W={p}") for p in (0.15, 0.3)}
     records = records_of([synthetic.language_run(run, 1, 110.0 - 100 * p, 95.0) for p, run in runs.items()])
     assert best_on_validation(records, language_model("small", "naive")).records[0].rates[0] == ("p_W", 0.15)
@@ -98,7 +98,7 @@ def test_a_longer_sentiment_run_replaces_a_shorter_one(records_of) -> None:
 
 
 @pytest.mark.slow
-def test_an_unstable_seed_that_finished_later_is_no_unstable_one(records_of) -> None:
+def test_an_unstable_seed_that_finished_later_does_not_count_as_unstable(records_of) -> None:
     run = language_model("medium", "naive")
     finished = [synthetic.language_run(run, seed, 86.0, 83.0) for seed in (1, 2)]
     failed = [synthetic.language_run(run, s, 86.0, 83.0, epochs=3) | {"status": "unstable"} for s in (2, 3)]
@@ -112,7 +112,7 @@ def test_a_language_model_with_other_epochs_has_another_identity(records_of) -> 
     assert len(records.group(run)) == 0 and records.missing(run, SEEDS) == (1, 2, 3)
 
 
-def test_commands_join_what_differs_in_one_place() -> None:
+def test_commands_combine_runs_that_differ_in_one_override() -> None:
     runs = [language_model(size, model) for size in ("medium", "large") for model in ("naive", "none")]
     joined = commands((run, (1, 2)) for run in runs)
     assert joined == ["python run.py -m experiment=ptb_medium,ptb_large model=naive,none seed=1,2"]
@@ -183,7 +183,7 @@ def test_a_damaged_record_is_named(tmp_path, capsys, change: dict, message: str)
     with pytest.raises(UserError, match=rf"0\.json: {message}.*; delete the file and publish the run again"):
         load(tmp_path)
     left_out = "history" not in change
-    assert len(list(ranking.load(tmp_path))) == (0 if left_out else 1)  # an early schema without history
+    assert len(list(ranking.load_summaries(tmp_path))) == (0 if left_out else 1)  # an early schema without history
     assert ("left out: " in capsys.readouterr().err) is left_out
 
 
@@ -235,7 +235,7 @@ def test_a_record_of_a_known_corpus_with_another_data_hash_is_rejected(tmp_path,
             load(tmp_path)
 
 
-def test_a_record_without_a_digest_is_named_and_tidying_adds_it(tmp_path) -> None:
+def test_a_record_without_a_digest_is_named_and_relocating_adds_it(tmp_path) -> None:
     synthetic.save([synthetic.language_run(language_model("small", "naive"), 1, 100.0, 95.0)], tmp_path)
     content = json.loads((tmp_path / "run/0.json").read_text())
     del content["digest"]
@@ -246,7 +246,7 @@ def test_a_record_without_a_digest_is_named_and_tidying_adds_it(tmp_path) -> Non
     assert load(tmp_path).runs[0].content["digest"]
 
 
-def test_an_option_that_a_record_does_not_have_counts_with_its_default() -> None:
+def test_an_option_that_a_record_lacks_has_its_default() -> None:
     wanted = identity_of(language_model("small", "naive"))
     record = Identity(wanted.choices, dict(wanted.options))
     for key in (

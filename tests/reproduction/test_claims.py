@@ -32,7 +32,7 @@ def changed(contents: list[dict], model: str, size: str, **metrics) -> list[dict
     return [c | {"metrics": c["metrics"] | metrics} if here else c for c, here in zip(contents, hit)]
 
 
-def test_all_claims_are_there() -> None:
+def test_all_claims_exist() -> None:
     numbers = {int("".join(filter(str.isdigit, claim.id))) for claim in CLAIMS}
     assert numbers == set(range(1, 51))
     assert len(BY_ID) == len(CLAIMS) and {f"C11{letter}" for letter in "abcdefgh"} <= BY_ID.keys()
@@ -66,13 +66,13 @@ def test_the_small_model_counts_paired_seeds_too(records_of) -> None:
     assert "n=1, indicative" in judge(BY_ID["C13"], records_of(contents)).small_size
 
 
-def test_nothing_run_names_the_command() -> None:
+def test_a_claim_without_runs_names_the_command() -> None:
     verdict = judge(BY_ID["C16"], Records())
     assert verdict.status == NOT_RUN and verdict.agrees is None
     assert verdict.commands == ("python run.py -m experiment=ptb_large,ptb_medium model=variational_tied seed=1,2,3",)
 
 
-def test_partial_evidence_asks_for_the_missing_part(records_of, paper_contents) -> None:
+def test_partial_evidence_names_the_missing_command(records_of, paper_contents) -> None:
     records = records_of([c for c in paper_contents if c["choices"]["model"] != "naive"])
     verdict = judge(BY_ID["C1"], records)
     assert verdict.status == NOT_RUN
@@ -95,7 +95,7 @@ def test_partial_evidence_asks_for_the_missing_part(records_of, paper_contents) 
         ("C48", "none", "large", {"test_ppl": 120.0}),
     ],
 )
-def test_other_numbers_do_not(records_of, paper_contents, name, model, size, metrics) -> None:
+def test_other_numbers_do_not_reproduce_the_claims(records_of, paper_contents, name, model, size, metrics) -> None:
     contents = changed(paper_contents, model, size, **metrics)
     if name == "C15":
         contents = changed(contents, "variational_tied", size, **metrics)
@@ -116,7 +116,7 @@ def test_two_standard_deviations_are_required(records_of, paper_contents) -> Non
     [{"mc_samples": 50}, {"test_ppl_mc_se": 0.06}, {"test_ppl_mc_se": None}, {"test_ppl_mc": None}],
     ids=["samples", "error", "unknown", "none"],
 )
-def test_mc_claims_need_a_sound_mc(records_of, paper_contents, metrics) -> None:
+def test_mc_claims_need_enough_samples_and_a_small_error(records_of, paper_contents, metrics) -> None:
     records = records_of(changed(paper_contents, "variational_untied", "medium", **metrics))
     verdict = judge(BY_ID["C6"], records)
     assert verdict.status == NOT_RUN and "mc.samples=1000" in verdict.commands[0]
@@ -169,7 +169,7 @@ def test_the_small_model_counts_seeds_with_mc(records_of) -> None:
     )
 
 
-def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
+def test_c21_small_model_uses_the_rates_chosen_for_types(records_of) -> None:
     runs = {role: tuple(o.replace("large", "small") for o in run) for role, run in BY_ID["C21"].runs.items()}
     levels = {("types", 0.05): 95.0, ("types", 0.1): 97.0, ("tokens", 0.05): 95.5, ("tokens", 0.1): 90.0}
     contents = [
@@ -180,7 +180,7 @@ def test_c21_at_small_takes_the_rates_chosen_for_types(records_of) -> None:
 
 
 @pytest.mark.slow
-def test_size_small_never_decides(records_of) -> None:
+def test_the_small_model_never_decides(records_of) -> None:
     records = records_of(synthetic.table1_records("medium", at="small"))
     verdicts = {claim.id: verdict for claim, verdict in judge_all(records)}
     assert all(verdicts[name].status == NOT_RUN for name in TABLE1_CLAIMS)
@@ -189,7 +189,7 @@ def test_size_small_never_decides(records_of) -> None:
     assert verdicts["C11a"].small_size == "" and verdicts["C15"].small_size == ""
 
 
-def test_margins_do_not_hold_at_size_small(records_of) -> None:
+def test_margins_do_not_apply_to_the_small_model(records_of) -> None:
     levels = {"naive": 97.0, "none": 102.0}  # difference 5: C8 requires 20 for the medium model
     runs = [synthetic.language_run(language_model("small", model), 1, v, v) for model, v in levels.items()]
     message = judge(BY_ID["C8"], records_of(runs)).small_size
@@ -200,7 +200,7 @@ def test_margins_do_not_hold_at_size_small(records_of) -> None:
 @pytest.mark.parametrize(
     ("mc", "said"), [(89.0, "gain 1.00; n=1"), (88.2, "gain 1.80, outside the rule's 0.2 to 1.5:")]
 )
-def test_a_gain_outside_the_rule_is_said_at_size_small(records_of, mc, said) -> None:
+def test_a_gain_of_the_small_model_outside_the_rule_is_reported(records_of, mc, said) -> None:
     run = synthetic.language_run(language_model("small", "variational_tied"), 1, 94.0, 90.0, mc)
     message = judge(BY_ID["C5"], records_of([run])).small_size
     assert message.startswith("small model agrees") and said in message
@@ -258,7 +258,7 @@ def test_c20_other_ensembles_decide_nothing(change: dict) -> None:
     assert judge(BY_ID["C20"], Records(ensembles=tuple(made))).status == NOT_RUN
 
 
-def test_c20_rates_are_chosen_at_size_small_only() -> None:
+def test_c20_rates_are_chosen_for_the_small_model_only() -> None:
     for size, found in (("small", True), ("medium", False)):
         made = [synthetic.ensemble(size, model, 3, 92.0) for model in ("variational_untied", "naive")]
         made = [one | {"diff": {"model.p_W": 0.1}} for one in made]
@@ -278,7 +278,7 @@ def test_c22_takes_one_machine() -> None:
     assert verdict.status == INDICATIVE and verdict.agrees and "CPU" not in verdict.numbers
 
 
-def test_c22_is_a_matter_of_gpus() -> None:
+def test_c22_is_decided_on_a_gpu_only() -> None:
     assert judge(BY_ID["C22"], Records(benchmarks=(synthetic.benchmark(),))).status == NOT_APPLICABLE
     assert judge(BY_ID["C22"], Records(benchmarks=(synthetic.benchmark("Titan X"),))).label() == "indicative: agrees"
     assert judge(BY_ID["C22b"], Records(benchmarks=(synthetic.benchmark(),))).label() == "indicative: agrees"

@@ -11,7 +11,7 @@ from varrnn.reporting.style import VARIANTS
 from varrnn.reproduction.artefact import experiment
 from varrnn.reproduction.claims import CLAIMS, judge
 from varrnn.reproduction.claims.report import HEAD
-from varrnn.reproduction.claims.verdict import INDICATIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, SHORT
+from varrnn.reproduction.claims.verdict import FEW_EPOCHS, INDICATIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 SAME = ["C26", "C27", "C28", "C30", "C31", "C33", "C34", "C35", "C36", "C37", "C38", "C39", "C42", "C49"]
@@ -32,7 +32,7 @@ def test_the_papers_story_of_sentiment(sentiment: Records, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_curves_that_are_all_alike_reproduce_nothing(records_of, name: str) -> None:
+def test_equal_curves_reproduce_no_claim(records_of, name: str) -> None:
     runs = BY_ID[name].runs.values()
     rough = 0.0 if name == "C37" else 0.001  # noise may put four values in any order
     contents = [synthetic.sentiment_run(run, seed, rough=rough) for run in runs for seed in (1, 2, 3)]
@@ -131,7 +131,7 @@ def test_c32_needs_a_fall_a_rise_and_a_fall(records_of) -> None:
     assert verdicts == dict(zip(shapes, (NOT_REPRODUCED, NOT_REPRODUCED, REPRODUCED)))
 
 
-def test_c32_looks_at_every_epoch(records_of) -> None:
+def test_c32_uses_every_epoch(records_of) -> None:
     def change(role, epoch, history):
         plain = 0.16 - 0.0002 * epoch + 0.01 * ((epoch > 50) & (epoch < 65))
         return {"test_rmse": plain.tolist(), "test_rmse_mc": every_fifth(epoch, 0.16 - 0.0002 * epoch)}
@@ -141,7 +141,7 @@ def test_c32_looks_at_every_epoch(records_of) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_learnt_nothing_is_named(records_of) -> None:
-    """A curve that never leaves the constant predictor is perfectly stable, which proves little, with any n."""
+    """A curve that never leaves the constant predictor is perfectly stable, which is weak evidence."""
     claim, flat = BY_ID["C43"], next(iter(BY_ID["C43"].runs))
 
     def verdict(ends_at: float):
@@ -195,13 +195,13 @@ def test_c27_reads_the_train_error_by_mc(records_of, naive: float | None, status
 
 
 @pytest.mark.parametrize(("rise", "status"), [(0.002, REPRODUCED), (0.01, NOT_REPRODUCED)])
-def test_c28b_looks_at_the_gap_of_the_variational_gru_alone(records_of, rise: float, status: str) -> None:
+def test_c28b_uses_the_gap_of_the_variational_gru_only(records_of, rise: float, status: str) -> None:
     contents = of("C28b", lambda role, epoch, history: {}, rise=rise)
     assert {content["choices"]["model"] for content in contents} == {"variational_untied"}
     assert judge(BY_ID["C28b"], records_of(contents)).status == status
 
 
-def test_c50b_disagrees_where_recurrent_masks_at_every_step_do_no_harm(records_of) -> None:
+def test_c50b_disagrees_if_recurrent_masks_at_every_step_are_not_worse(records_of) -> None:
     for worse, status in ((0.001, REPRODUCED), (-0.001, NOT_REPRODUCED)):
         contents = of("C50b", lambda role, epoch, _, worse=worse: {
             "test_rmse_mc": every_fifth(epoch, 0.16 + worse * (role == "naive_recurrent") + 0.0 * epoch)})  # fmt: skip
@@ -209,7 +209,7 @@ def test_c50b_disagrees_where_recurrent_masks_at_every_step_do_no_harm(records_o
 
 
 @pytest.mark.parametrize(("off", "status"), [(0.004, REPRODUCED), (0.006, NOT_REPRODUCED)])
-def test_c40_asks_the_optimal_model_too_but_does_not_rank_it(records_of, off: float, status: str) -> None:
+def test_c40_includes_the_optimal_model_but_does_not_rank_it(records_of, off: float, status: str) -> None:
     """By MC it is the best of all, by the approximation behind the settings of the figure."""
     ends = dict(zip(BY_ID["C40"].runs, (0.150, 0.151, 0.152, 0.153, 0.1495)))
 
@@ -229,7 +229,7 @@ def test_c42_is_open_until_both_have_100_epochs(records_of) -> None:
     assert verdict.numbers == "open until all have 100 epochs: naive 100, fixed mask 8"
 
 
-def test_tables_and_claims_have_one_value_of_one_quantity(records_of) -> None:
+def test_tables_and_claims_have_the_same_value_of_a_quantity(records_of) -> None:
     """The model without dropout is measured every epoch, the others at some epochs: only the common epochs count."""
 
     def change(role, epoch, history):
@@ -265,7 +265,7 @@ def test_what_the_synthetic_curves_lack_is_reported_as_failed(sentiment: Records
 
 
 @pytest.mark.parametrize(
-    ("seeds", "epochs", "status"), [((1, 2, 3), 40, SHORT), ((1, 2), 120, INDICATIVE), ((1,), 40, SHORT)]
+    ("seeds", "epochs", "status"), [((1, 2, 3), 40, FEW_EPOCHS), ((1, 2), 120, INDICATIVE), ((1,), 40, FEW_EPOCHS)]
 )
 def test_sentiment_needs_100_epochs_and_3_seeds(records_of, seeds, epochs, status) -> None:
     runs = BY_ID["C26"].runs.values()

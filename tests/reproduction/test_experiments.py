@@ -131,7 +131,7 @@ finally:
         ("experiments/table1.py --runs", 0, "python run.py experiment=ptb_medium"),
     ],
 )
-def test_answers_that_need_no_torch_do_not_wait_for_it(words: str, status: int, said: str) -> None:
+def test_commands_that_need_no_torch_do_not_import_it(words: str, status: int, said: str) -> None:
     command = [sys.executable, "-c", COMMAND, *words.split()]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -198,7 +198,7 @@ def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> No
     assert " | ".join([*row[:2], *row[3:]]) in page
 
 
-def test_a_leap_of_a_curve_is_named(tmp_path) -> None:
+def test_a_jump_of_a_curve_is_reported(tmp_path) -> None:
     from varrnn.reproduction.runs import figure3
 
     content = synthetic.sentiment_run(figure3("lstm")["none"], 1, 100)

@@ -12,10 +12,10 @@ from varrnn.reproduction.figures import (
     decorate,
     error_panel,
     figure,
-    history,
+    history_curve,
     plot_curves,
     sweep_curves,
-    variants,
+    variant_curves,
 )
 from varrnn.reproduction.perplexity_figures import validation_panel
 from varrnn.reproduction.runs import language_model, sentiment
@@ -40,7 +40,7 @@ def labels(axes) -> list[str]:
 @pytest.mark.slow
 def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> None:
     with figure(tmp_path, "x") as (panels, files):
-        drawn = plot_curves(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
+        drawn = plot_curves(panels[0], records, variant_curves(RUNS), history_curve("valid_ppl_authors"))
         decorate(panels[0], "a title", ylabel="perplexity")
         assert labels(panels[0]) == ["Naive dropout (n=3)"]
         assert len(drawn) == 1 and drawn[0].n == 3 and len(panels[0].collections) == 1  # one band
@@ -49,7 +49,7 @@ def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> 
 
 def test_an_empty_panel_names_the_command(tmp_path) -> None:
     with figure(tmp_path, "x") as (panels, _):
-        assert plot_curves(panels[0], Records(), variants(RUNS)) == []
+        assert plot_curves(panels[0], Records(), variant_curves(RUNS)) == []
         text = words(panels[0]).replace("\n", " ")
         assert "not run" in text
         assert "python run.py -m experiment=ptb_medium model=variational_tied,naive seed=1,2,3" in text
@@ -84,7 +84,7 @@ def test_unstable_runs_are_counted_in_the_legend(tmp_path) -> None:
     contents[1] |= {"status": "unstable"}
     records = load(synthetic.save(contents, tmp_path / "records"))
     with figure(tmp_path, "x") as (panels, _):
-        plot_curves(panels[0], records, variants({"naive": RUNS["naive"]}), history("valid_ppl_authors"))
+        plot_curves(panels[0], records, variant_curves({"naive": RUNS["naive"]}), history_curve("valid_ppl_authors"))
         assert labels(panels[0]) == ["Naive dropout (n=2, 1 unstable)"]
 
 
@@ -93,7 +93,7 @@ def test_files_are_the_same_each_time(records: Records, tmp_path) -> None:
     contents = []
     for folder in ("one", "two"):
         with figure(tmp_path / folder, "x") as (panels, files):
-            plot_curves(panels[0], records, variants(RUNS), history("valid_ppl_authors"))
+            plot_curves(panels[0], records, variant_curves(RUNS), history_curve("valid_ppl_authors"))
             decorate(panels[0])
         contents.append([path.read_bytes() for path in files])
     assert contents[0] == contents[1]
@@ -104,7 +104,7 @@ def test_reference_lines_come_from_the_records(tmp_path) -> None:
     run = sentiment("naive")
     records = load(synthetic.save([synthetic.sentiment_run(run, seed) for seed in (1, 2)], tmp_path / "records"))
     with figure(tmp_path, "x") as (panels, _):
-        error_panel(panels[0], records, variants({"naive": run}), "title")
+        error_panel(panels[0], records, variant_curves({"naive": run}), "title")
         assert labels(panels[0]) == ["Naive dropout (n=2)", "constant 0.1915", "ridge 0.152"]
 
 
@@ -114,7 +114,7 @@ def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:
     curve = batch_curve(records.group(run))
     assert 90 <= len(curve.epochs) <= 110 and 8000 < curve.epochs[-1] < 8300  # 83 batches an epoch
     with figure(tmp_path, "x") as (panels, _):
-        plot_curves(panels[0], records, variants({"naive": run}), batch_curve)
+        plot_curves(panels[0], records, variant_curves({"naive": run}), batch_curve)
         assert panels[0].lines[0].get_marker() == "None"  # evenly spaced: a line, no points
 
 

@@ -22,7 +22,7 @@ CURVES = {3: 3, 4: 4, 5: 6, 6: 4, 7: 4, 8: 6, 9: 4, 10: 3, 11: 2, 12: 8, 13: 3, 
 def test_curves_are_what_they_are_called(number, monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(figures, "plot_curves", lambda axes, records, curves, of: seen.append((axes, curves, of)))
-    with figures.collect():  # drawn, and not saved
+    with figures.collect_figures():  # drawn, and not saved
         experiment(f"figure{number}").ARTEFACT.render(Records(), tmp_path)
     assert len(seen) == PANELS[number] and len(seen[0][1]) == CURVES[number]
     for axes, curves, of in seen:
@@ -55,7 +55,7 @@ def test_a_point_outside_the_range_shown_is_marked():
 
 
 def test_one_legend_for_all_panels(tmp_path):
-    with figures.collect() as drawn, figures.figure(tmp_path, "x", panels=2, shared_legend=True) as (panels, _):
+    with figures.collect_figures() as drawn, figures.figure(tmp_path, "x", panels=2, shared_legend=True) as (panels, _):
         for axes, labels in zip(panels, (("a", "b"), ("b", "c"))):
             for label in labels:
                 axes.plot([1, 2], [1, 2], label=label)

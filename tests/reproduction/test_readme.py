@@ -38,7 +38,7 @@ def test_the_library_example_runs(capsys):
 
 @pytest.mark.slow
 def test_a_variant_in_one_yaml(tmp_path):
-    """The YAML of configs/README.md, in a folder of the user's, trains a model."""
+    """The YAML of configs/README.md, in a user's folder, trains a model."""
     shown = [block for block in blocks("yaml", ROOT / "configs" / "README.md") if "name:" in block and "p_" in block]
     assert shown, "the page shows no variant"
     name = yaml.safe_load(shown[0])["name"]
@@ -55,14 +55,14 @@ def test_a_variant_in_one_yaml(tmp_path):
     assert len(list((tmp_path / "text" / "tiny" / name).glob("**/summary.json"))) == 1
 
 
-def test_the_departures_are_up_to_date():
+def test_the_differences_are_up_to_date():
     text = (ROOT / "results" / "DIFFERENCES.md").read_text(encoding="utf-8")
     assert replace_section(text, "differs", DIFFERENCES["differences_section"]()) == text, (
         "run python scripts/differences.py"
     )
 
 
-def test_departures_are_collected_to_the_end_of_their_paragraph():
+def test_differences_are_collected_to_the_end_of_their_paragraph():
     python = '''
 def f():
     """Do it.

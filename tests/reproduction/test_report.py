@@ -17,7 +17,7 @@ from varrnn.errors import UserError
 from varrnn.records import store
 from varrnn.reproduction.artefact import experiment
 from varrnn.reproduction.claims import CLAIMS
-from varrnn.reproduction.figures import collect
+from varrnn.reproduction.figures import collect_figures
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts, page
 from varrnn.reproduction.report.content import FIGURES, GROUPS, OPEN, collect_content
@@ -68,6 +68,18 @@ def test_every_claim_is_a_tile_with_its_quotation(content):
     assert all(tile["rule"] and tile["commands"] for tile in tiles.values())
 
 
+def test_the_filter_counts_the_claims_of_the_summary(content):
+    """Additional claims are counted separately, so that both say the same of the paper's claims."""
+    total, _, verdicts = content["summary"].partition(" claims: ")
+    counted = {word: int(number) for number, word in (part.split(" ", 1) for part in verdicts.split(", "))}
+    assert sum(group["paper"] for group in content["groups"]) == int(total)
+    for group in content["groups"]:
+        assert group["paper"] == sum(counted.get(word, 0) for word in group["verdicts"])
+        tiles = [tile for tile in content["claims"] if tile["group"] == group["name"]]
+        assert group["paper"] + group["ours"] == len(tiles) and group["ours"] == sum(tile["ours"] for tile in tiles)
+    assert sum(group["ours"] for group in content["groups"]) == sum(claim.is_extra for claim in CLAIMS) > 0
+
+
 def test_a_curve_of_a_figure_is_that_of_its_records(content, records):
     """Mean and standard deviation over seeds, with the command of the runs behind it."""
     assert [figure["name"] for figure in content["figures"]] == list(FIGURES)
@@ -84,12 +96,12 @@ def test_a_curve_of_a_figure_is_that_of_its_records(content, records):
 
 
 def test_figures_are_collected_instead_of_saved(tmp_path, records):
-    with collect() as figures:
+    with collect_figures() as figures:
         written = experiment("figure3").ARTEFACT.render(records, tmp_path)
     assert written == [] and len(figures) == 1 and not list(tmp_path.iterdir())
 
 
-def test_learning_curves_stand_beside_the_published_values(content, records):
+def test_learning_curves_are_shown_with_the_published_values(content, records):
     medium = next(chart for chart in content["curves"] if "medium" in chart["title"])
     assert {f"{line['value']:g}" for line in medium["lines"]} >= {"121.1", "86.2", "81.9"}
     for trace in medium["traces"]:
@@ -111,7 +123,7 @@ def test_the_commands_of_the_committed_curves_start_the_recorded_runs():
         assert any(matches(record.identity, wanted) for record in records.runs), trace["command"]
 
 
-def test_words_that_look_like_markup_stay_words(content):
+def test_words_that_look_like_markup_are_escaped(content):
     text = page.render({**content, "summary": "</script><script>alert(1)</script>"}, library="")
     assert "<script>alert(1)" not in text
     saved = re.search(r'<script type="application/json" id="content">(.*?)</script>', text, re.S)
@@ -129,7 +141,10 @@ def test_a_text_needs_a_trained_model(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_mistakes_get_one_line(tmp_path):
     done = python("scripts/report.py", "--run", str(tmp_path), "--out", str(tmp_path / "x.html"))
-    assert done.returncode == 1 and done.stderr == f"error: {tmp_path}: not a run's folder (it has no config.yaml)\n"
+    assert done.returncode == 1 and done.stderr.startswith(
+        f"error: {tmp_path}: not a run's folder (it has no config.yaml)"
+    )
+    assert done.stderr.count("\n") == 1
     done = python("scripts/report.py", "--samples", "0")
     assert done.returncode == 1 and done.stderr == "error: --samples 0: must be at least 1\n"
 
@@ -150,6 +165,7 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         assert not find("id", "detail").is_displayed()
         # a chip hides its tiles
         chips = driver.find_elements("css selector", "#claim-filter button")
+        assert [chip.text.split(",")[0] for chip in chips] == filter_labels(written)
         chips[-1].click()
         assert not find("id", "tile-C37").is_displayed() and find("id", "tile-C27").is_displayed()
         # a key hides its curve and shows it again
@@ -189,6 +205,14 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
         outside = [url for url in browser.requests(driver) if not url.startswith(("file:", "data:", "blob:"))]
         assert outside == []
+
+
+def filter_labels(file):
+    """The labels of the buttons that the content of the page asks for, without additional claims."""
+    saved = re.search(
+        r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', file.read_text(encoding="utf-8"), re.S
+    )
+    return [f"{group['name']} {group['paper']}" for group in json.loads(saved[1])["groups"]]
 
 
 def overrides(command):

@@ -37,7 +37,7 @@ def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("word", ["--lst", "-x", "2"])
-def test_words_that_nobody_knows_start_nothing(tmp_path, monkeypatch, word):
+def test_unknown_arguments_start_nothing(tmp_path, monkeypatch, word):
     main = runpy.run_path(str(ROOT / "scripts" / "run_missing.py"))["main"]
     monkeypatch.setitem(main.__globals__, "run_subprocess", lambda *_: pytest.fail("started"))
     monkeypatch.setattr(sys, "argv", ["x", "table1", "--records", str(tmp_path), word, "--list"])

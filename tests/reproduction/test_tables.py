@@ -113,7 +113,7 @@ def test_a_chosen_rate_at_the_edge_of_its_grid_is_a_corner(records_of, rate, cor
     assert any("(corner)" in cell for row in grid.rows for cell in row) is corner
 
 
-def test_selection_table_looks_at_held_out_reviews_only(records_of) -> None:
+def test_selection_table_uses_held_out_reviews_only(records_of) -> None:
     selection = experiment("selection")
     contents = []
     first, second, third, *_ = selection.grid()
@@ -195,7 +195,7 @@ def test_cells() -> None:
 
 
 @pytest.mark.slow
-def test_readme_block(records_of) -> None:
+def test_readme_section(records_of) -> None:
     records = records_of([*synthetic.table1_records("medium"), synthetic.benchmark()])
     modules = {name: experiment(name) for name in names()}
     text = readme_section(modules, records, judge_all(records))

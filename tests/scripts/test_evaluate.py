@@ -25,7 +25,7 @@ def test_adds_samples_to_a_finished_run(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_refuses_what_would_be_another_run(run, tmp_path):
+def test_options_that_would_make_another_run_are_rejected(run, tmp_path):
     done = python("scripts/evaluate.py", str(run), "optim.lr=0.5", folder=tmp_path)
     assert done.returncode == 1 and "optim.lr=0.5" in done.stderr and "Traceback" not in done.stderr
     (run / "summary.json").unlink()

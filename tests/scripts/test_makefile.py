@@ -49,7 +49,7 @@ def own_venv(venv: Path) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize("name", ["clone", "another clone, für mich"])
-def test_the_environment_of_another_checkout_is_refused(tmp_path, name):
+def test_the_environment_of_another_checkout_is_rejected(tmp_path, name):
     other = tmp_path / name
     other.mkdir()
     done = own_venv(installed_from(tmp_path / "venv", other))

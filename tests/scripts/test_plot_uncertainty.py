@@ -32,7 +32,7 @@ def language_run(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def draw(monkeypatch, capsys):
-    """Run the script as the command line would, in this process: (exit status, what it said on stderr)."""
+    """Run the script as the command line would, in this process: (exit status, stderr)."""
 
     def run(*words: str | Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--samples", "3", *map(str, words)])
@@ -51,7 +51,7 @@ def test_language_model(draw, language_run, tmp_path):
     extra = ("threads=1", "--words", "300", "--length", "40", "--text", tmp_path / "own.txt", "--out", tmp_path / "out")
     assert draw(language_run, *extra) == (0, "")
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
-    assert set(numbers["means"]) == {"test text", "scrambled", "uniform words"}
+    assert set(numbers["means"]) == {"test text", "shuffled", "uniform words"}
     for name in ("words", "position", "domains", "calibration"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 3000
     page = (tmp_path / "out" / "words.html").read_text()
@@ -80,12 +80,12 @@ def test_regression(draw, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_no_number_is_null(draw, language_run, tmp_path, monkeypatch):
+def test_numbers_that_are_not_finite_are_null(draw, language_run, tmp_path, monkeypatch):
     """JSON has no NaN."""
     monkeypatch.setattr("varrnn.analysis.word_uncertainty.auroc", lambda *_: math.nan)
     assert draw(language_run, "--words", "50", "--out", tmp_path) == (0, "")
     numbers = json.loads((tmp_path / "numbers.json").read_text(), parse_constant=pytest.fail)
-    assert set(numbers["auroc"]["scrambled"].values()) == {None}
+    assert set(numbers["auroc"]["shuffled"].values()) == {None}
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_mistakes_are_one_line(draw, language_run, tmp_path):
 
 
 @pytest.mark.parametrize("per_step", [False, True])
-def test_reading_in_windows_is_reading_at_once(per_step):
+def test_reading_in_windows_equals_reading_at_once(per_step):
     """Masks are held over the text and the state is carried: equal to one call with the same masks."""
     dropout = DropoutRates(p_W=0.3, p_U=0.0 if per_step else 0.2, p_y=0.2, per_step=per_step)
     model = SequenceModel(13, 6, 2, 13, dropout).eval()
@@ -138,7 +138,7 @@ def test_reading_in_windows_is_reading_at_once(per_step):
         read_text(model, text[:1])
 
 
-def test_strange_texts():
+def test_shuffled_and_random_texts():
     text = torch.arange(50)
     assert torch.equal(shuffled(text).sort().values, text) and not torch.equal(shuffled(text), text)
     assert random_words(text, 7).max() < 7

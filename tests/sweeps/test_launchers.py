@@ -24,7 +24,7 @@ from varrnn.training.signals import SIGNALS, Interrupts, RunStopped
 
 
 def summaries(folder):
-    return sorted(ranking.load(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
+    return sorted(ranking.load_summaries(folder / "runs"), key=lambda one: one["config"]["model"]["p_U"])
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def started(*words, folder):
 
 
 def interrupted(process, files):
-    """A Ctrl-C, which reaches the whole group, as soon as all the files are there; returns what was said."""
+    """A Ctrl-C, which reaches the whole group, as soon as all the files exist; returns the output."""
     deadline = time.monotonic() + 120
     while not all(file.exists() for file in files) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -93,7 +93,7 @@ def test_ctrl_c_lets_parallel_jobs_save(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_lets_a_job_save_beside_an_idle_process(tmp_path):
+def test_ctrl_c_lets_a_job_save_while_another_process_is_idle(tmp_path):
     """One job cannot begin, so that its process has nothing to do; the other needs a moment to save 1200 units."""
     write_texts(tmp_path)
     words = [word for word in (*TINY, *LONG) if "units" not in word] + ["size.units=1200"]
@@ -116,7 +116,7 @@ time.sleep(60)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
-def test_ctrl_c_waits_for_the_run_under_way(tmp_path, handler):
+def test_ctrl_c_waits_for_the_current_run(tmp_path, handler):
     """As in `make sentiment`: the command that starts others must not kill one that takes its time to save.
 
     Also where the tests themselves ignore Ctrl-C, as in the background of a script.
@@ -130,7 +130,7 @@ def test_ctrl_c_waits_for_the_run_under_way(tmp_path, handler):
 
 
 @pytest.mark.slow
-def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
+def test_finished_runs_are_skipped_and_run_dir_is_rejected(tmp_path):
     write_texts(tmp_path)
     words = ("-m", *TINY, "model.p_U=0.1,0.3", "mc.samples=0")
     assert python("run.py", *words, folder=tmp_path).returncode == 0
@@ -153,14 +153,14 @@ def test_finished_runs_are_skipped_and_run_dir_is_refused(tmp_path):
         ("run_dir=r,s", "a sweep over folders"),
     ],
 )
-def test_values_that_do_not_tell_runs_apart_are_no_sweep(word, why, tmp_path):
+def test_a_sweep_over_options_outside_the_identity_is_rejected(word, why, tmp_path):
     done = python("run.py", "-m", *TINY, word, folder=tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
     assert done.stderr.startswith(f"error: {word.split('=')[0]}: {why}")
 
 
 @pytest.mark.slow
-def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
+def test_user_files_can_be_swept(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     words = ("-m", "task=reviews", "task.path=a.csv,b.csv", "runs_root='~/my'", "launcher=joblib", "mc.samples=0")
     done = python("run.py", *words, folder=tmp_path)
@@ -169,7 +169,7 @@ def test_files_of_ones_own_are_a_sweep(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_path):
+def test_files_of_an_earlier_sweep_in_the_folder_are_removed(tmp_path):
     write_texts(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / launch.STOP_FILE).touch()
@@ -180,7 +180,7 @@ def test_what_an_earlier_sweep_left_in_its_folder_does_not_stop_this_one(tmp_pat
     assert len(summaries(tmp_path)) == 1
 
 
-def test_a_sweep_that_cannot_begin_ends(monkeypatch, tmp_path):
+def test_a_sweep_that_cannot_start_exits(monkeypatch, tmp_path):
     """Hydra would turn the exception into a warning and start every run."""
     monkeypatch.setattr(launch.SweepCallback, "folder", None)
     monkeypatch.setattr(launch, "non_identity_key", lambda _: 1 / 0)
@@ -194,7 +194,7 @@ NO_WORDS = "sweep=sentiment_grid model=variational_untied_noemb"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["sweep=sentiment_grid model=naive", "sweep=small_moon model=moon,none", NO_WORDS])
-def test_a_grid_of_rates_that_the_model_does_not_have_is_refused(words, tmp_path):
+def test_a_grid_of_rates_that_the_model_lacks_is_rejected(words, tmp_path):
     """With p_U, naive dropout would be another model under the same name."""
     done = python("run.py", *words.split(), "progress=false", folder=tmp_path)
     assert done.returncode == 1 and not list(tmp_path.iterdir())
@@ -215,7 +215,7 @@ def test_a_missing_plugin_is_named_with_the_pip_command(launcher, monkeypatch):
     assert "mode: MULTIRUN" in (CONFIGS / "launcher" / f"{launcher}.yaml").read_text()
 
 
-def test_a_job_that_slurm_refused_is_not_called_lost():
+def test_a_job_that_slurm_rejected_is_reported_as_rejected():
     rejected = RuntimeError("\nsbatch: error: invalid partition specified: gpu\nsbatch: error: job refused")
     assert failures.crash_message(rejected).startswith("Slurm rejected the job: sbatch: error: invalid partition")
     assert failures.crash_message(RuntimeError("Killed")).startswith("a job ended without an error message (Killed)")
@@ -271,7 +271,7 @@ def test_one_gpu_each(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_fault_of_ours_leaves_its_traceback(tmp_path):
+def test_a_bug_leaves_its_traceback(tmp_path):
     made = compose.compose([f"runs_root={tmp_path}"])
     try:
         raise ZeroDivisionError("fault")

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from varrnn.config import compose
 from varrnn.config.compose import CONFIGS
+from varrnn.config.identity import config_identity
 from varrnn.config.overrides import run_command
 from varrnn.errors import UserError
 from varrnn.sweeps import heatmap, plan, ranking
@@ -85,7 +86,7 @@ def test_the_papers_ties():
 
 
 def test_only_validation_chooses():
-    (grid,) = ranking.grids(variational_grid())
+    (grid,) = ranking.find_grids(variational_grid())
     assert [point.mean for point in grid.points] == [80, 85, 90, 99]
     assert grid.axes() == [("model.p_E", "model.p_U"), ("model.p_W", "model.p_y")]
     assert ranking.best_options(grid) == {"model.p_U": 0.1, "model.p_W": 0.5}  # tied ones follow
@@ -93,28 +94,28 @@ def test_only_validation_chooses():
 
 def test_test_values_alone_choose_nothing():
     points = [summary(metrics={"test_rmse": 0.1}, **{"model.p_U": p}) for p in (0.1, 0.3)]
-    (grid,) = ranking.grids(points)
+    (grid,) = ranking.find_grids(points)
     assert grid.score == ""
-    (grid,) = ranking.grids([*points, summary(valid=90.0, **{"model.p_U": 0.2})])
+    (grid,) = ranking.find_grids([*points, summary(valid=90.0, **{"model.p_U": 0.2})])
     assert grid.score == ""  # nor do values that some of the runs have
 
 
-def test_the_authors_way_of_choosing_is_theirs_alone_and_marked():
+def test_choosing_on_test_values_is_for_authors_code_only_and_marked():
     metrics = ({"test_rmse": 0.2, "test_rmse_mc": 0.1}, {"test_rmse": 0.1, "test_rmse_mc": 0.2})
     points = [summary(metrics=m, protocol="authors_code", **{"model.p_U": p}) for m, p in zip(metrics, (0.1, 0.3))]
-    (grid,) = ranking.grids(points)
+    (grid,) = ranking.find_grids(points)
     assert grid.score == "test_rmse_mc" and ranking.best_options(grid) == {"model.p_U": 0.1}
-    assert "LEAKAGE" in ranking.best_yaml(grid) and "LEAKAGE" in ranking.table(grid).note
+    assert "LEAKAGE" in ranking.best_yaml(grid) and "LEAKAGE" in ranking.ranking_table(grid).note
     validated = [summary(valid=v, protocol="authors_code", **{"model.p_U": p}) for v, p in ((9, 0.1), (8, 0.3))]
-    (grid,) = ranking.grids(validated)
-    assert grid.score == "valid_ppl" and "LEAKAGE" not in ranking.table(grid).note
+    (grid,) = ranking.find_grids(validated)
+    assert grid.score == "valid_ppl" and "LEAKAGE" not in ranking.ranking_table(grid).note
 
 
 def test_settings_are_compared_on_the_seeds_that_they_share():
     """As published records are: the mean of one lucky seed is no better than a mean of three."""
     points = [summary(2, 95, **{"model.p_U": 0.1})]
     points += [summary(seed, valid, **{"model.p_U": 0.3}) for seed, valid in ((1, 96), (2, 94.5), (3, 96))]
-    (grid,) = ranking.grids(points)
+    (grid,) = ranking.find_grids(points)
     assert ranking.best_options(grid) == {"model.p_U": 0.3} and len(grid.points) == 2
 
 
@@ -123,21 +124,21 @@ def test_all_ranks_are_made_by_the_same_seeds():
     scores = {0.1: {1: 80, 2: 99}, 0.2: {1: 85, 2: 95}, 0.3: {1: 86, 2: 90}, 0.4: {1: 75}, 0.5: {2: 10}}
     scores[0.6] = {1: 70}
     points = [summary(s, v, **{"model.p_U": p}) for p, of_seed in scores.items() for s, v in of_seed.items()]
-    (grid,) = ranking.grids(points)
+    (grid,) = ranking.find_grids(points)
     assert [grid.value(point, ("model.p_U",)) for point in grid.points] == [0.6, 0.4, 0.1, 0.2, 0.3, 0.5]
-    note = ranking.table(grid).note
+    note = ranking.ranking_table(grid).note
     assert "mean over seed 1; " in note and "come last" in note
-    (grid,) = ranking.grids(points[:4])
-    assert ranking.table(grid).note.startswith("Ranked by valid_ppl, mean over seeds 1, 2. ")
-    assert "come last" not in ranking.table(ranking.grids(points[:-2])[0]).note
+    (grid,) = ranking.find_grids(points[:4])
+    assert ranking.ranking_table(grid).note.startswith("Ranked by valid_ppl, mean over seeds 1, 2. ")
+    assert "come last" not in ranking.ranking_table(ranking.find_grids(points[:-2])[0]).note
 
 
-def test_the_frame_is_around_the_first_rank(monkeypatch, tmp_path):
+def test_the_heat_map_frames_the_first_rank(monkeypatch, tmp_path):
     """Though another cell shows a lower mean, over other seeds."""
     framed = []
     monkeypatch.setattr(heatmap, "draw_cells", lambda panel, cells, best: framed.append((cells.tolist(), best)))
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 99, **{"model.p_U": 0.1})]
-    (grid,) = ranking.grids([*points, summary(1, 81, **{"model.p_U": 0.2})])
+    (grid,) = ranking.find_grids([*points, summary(1, 81, **{"model.p_U": 0.2})])
     heatmap.draw_heatmap(grid, tmp_path)
     assert framed == [([[89.5, 81.0]], (0, 0))]
 
@@ -146,33 +147,35 @@ def test_seeds_are_averaged_and_an_unstable_seed_loses():
     points = [summary(1, 80, **{"model.p_U": 0.1}), summary(2, 90, **{"model.p_U": 0.1})]
     points += [summary(1, 86, **{"model.p_U": 0.3}), summary(2, 85.9, **{"model.p_U": 0.3})]
     points += [summary(1, 10, **{"model.p_U": 0.4}), summary(2, status="unstable", metrics={}, **{"model.p_U": 0.4})]
-    (grid,) = ranking.grids(points)
+    (grid,) = ranking.find_grids(points)
     assert [grid.value(point, ("model.p_U",)) for point in grid.points] == [0.1, 0.3, 0.4]
     assert [str(point) for point in grid.points] == ["85 ± 7.07", "85.95 ± 0.0707", "unstable"]
 
 
 def test_runs_that_differ_otherwise_are_another_grid():
-    found = ranking.grids([*variational_grid(), summary(**{"optim.epochs": 3}), summary(**{"optim.lr": 0.5})])
+    found = ranking.find_grids([*variational_grid(), summary(**{"optim.epochs": 3}), summary(**{"optim.lr": 0.5})])
     assert sorted(len(grid.points) for grid in found) == [1, 1, 4]
-    swept = ranking.grids([summary(valid=9, **{"optim.lr": 0.1}), summary(valid=8, **{"optim.lr": 0.5})], ["optim.lr"])
+    swept = ranking.find_grids(
+        [summary(valid=9, **{"optim.lr": 0.1}), summary(valid=8, **{"optim.lr": 0.5})], ["optim.lr"]
+    )
     assert ranking.best_options(swept[0]) == {"optim.lr": 0.5}
 
 
 def test_the_best_yaml_is_a_tuned_file():
-    (grid,) = ranking.grids(variational_grid())
+    (grid,) = ranking.find_grids(variational_grid())
     text = ranking.best_yaml(grid)
     assert text.startswith("# @package _global_\n")
     assert yaml.safe_load(text) == {"model": {"p_U": 0.1, "p_W": 0.5}}
     words = shlex.split(ranking.next_command(grid))
     assert words[:3] == ["python", "run.py", "sweep=seeds"]
-    assert compose.identity(compose.compose(words[2:]))["model.p_y"] == 0.5
+    assert config_identity(compose.compose(words[2:]))["model.p_y"] == 0.5
 
 
 def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     painted = []
     real = heatmap.draw_cells
     monkeypatch.setattr(heatmap, "draw_cells", lambda *given: (painted.append(given), real(*given)))
-    (grid,) = ranking.grids(variational_grid())
+    (grid,) = ranking.find_grids(variational_grid())
     files = heatmap.draw_heatmap(grid, tmp_path)
     assert [file.suffix for file in files] == [".pdf", ".png"] and all(file.stat().st_size > 1000 for file in files)
     ((panel, cells, _),) = painted
@@ -216,19 +219,19 @@ def test_a_running_run_is_distinguished(tmp_path, monkeypatch):
     assert [one.status for one in unfinished_runs(tmp_path)] == ["stopped"]
 
 
-def test_no_folder_is_one_clear_error(tmp_path):
+def test_a_missing_folder_is_one_clear_error(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        list(ranking.load(tmp_path / "nothing"))
+        list(ranking.load_summaries(tmp_path / "nothing"))
 
 
 def test_a_broken_file_is_named_and_the_others_are_read(tmp_path, capsys):
     (tmp_path / "a.json").write_text('{"choices": ')
     (tmp_path / "b.json").write_text(json.dumps(summary()))
-    assert len(list(ranking.load(tmp_path))) == 1
+    assert len(list(ranking.load_summaries(tmp_path))) == 1
     assert f"left out: {tmp_path / 'a.json'}: not readable" in capsys.readouterr().err
 
 
-def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch):
+def test_runs_with_unknown_choices_are_listed_too(tmp_path, monkeypatch):
     """As with --config-dir: a choice that configs/ does not have."""
     monkeypatch.chdir(tmp_path)
     run = make_run("mc.samples=0")
@@ -248,7 +251,7 @@ def test_choices_from_another_folder_do_not_lose_the_list(tmp_path, monkeypatch)
 
 
 def test_an_unknown_model_names_every_option_of_an_axis():
-    (grid,) = ranking.grids(variational_grid())
+    (grid,) = ranking.find_grids(variational_grid())
     grid.choices["model"] = "mine"
     assert ranking.best_options(grid) == {"model.p_E": 0.1, "model.p_U": 0.1, "model.p_W": 0.5, "model.p_y": 0.5}
 
@@ -256,11 +259,11 @@ def test_an_unknown_model_names_every_option_of_an_axis():
 def test_a_grid_with_a_long_name_is_shown_too():
     options = {f"optim.{key}": 0.123456789 for key in ("lr", "decay", "clip")}
     texts = {f"task.{split}": "/".join(["folder" * 5] * 4) for split in ("train", "valid", "test")}
-    (grid,) = ranking.grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
+    (grid,) = ranking.find_grids([summary(**options, **{"model.p_U": p}) for p in (0.1, 0.2)])
     grid.fixed |= texts
     chosen, _, digest = grid.name.partition("~")
     assert len(grid.name) <= 80 and "/" not in grid.name and len(digest) == 8
-    assert all(f"{key}={value}" in ranking.table(grid).document() for key, value in grid.fixed.items())
+    assert all(f"{key}={value}" in ranking.ranking_table(grid).document() for key, value in grid.fixed.items())
     assert all(f"{key}={value}" in ranking.best_yaml(grid) for key, value in grid.fixed.items())
     first, grid.fixed["optim.lr"] = grid.name, 0.5
     assert grid.name.startswith(f"{chosen}~") and grid.name != first
@@ -268,12 +271,12 @@ def test_a_grid_with_a_long_name_is_shown_too():
 
 def test_the_heat_maps_of_two_grids_are_two_files(tmp_path):
     rates = [summary(**{"optim.lr": lr, "model.p_U": p}) for lr in (0.5, 0.7) for p in (0.1, 0.2)]
-    files = [file.name for grid in ranking.grids(rates) for file in heatmap.draw_heatmap(grid, tmp_path)]
+    files = [file.name for grid in ranking.find_grids(rates) for file in heatmap.draw_heatmap(grid, tmp_path)]
     assert len(set(files)) == 4 and any(name.endswith("0.5.png") for name in files)
 
 
 def test_the_next_command_can_be_pasted():
-    (grid,) = ranking.grids(variational_grid())
+    (grid,) = ranking.find_grids(variational_grid())
     grid.fixed |= {"task.train": "my texts/a,b.txt", "task.hold_out": 0.1}
     words = shlex.split(ranking.next_command(grid))
     assert not any("hold_out" in word for word in words)  # the chosen model is trained on everything

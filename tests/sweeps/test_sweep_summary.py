@@ -20,7 +20,7 @@ from varrnn.errors import UserError
         ("--sweep-key task.scaling", "no runs below ."),
     ],
 )
-def test_what_the_summary_refuses(tmp_path, monkeypatch, words, message):
+def test_options_that_the_summary_rejects(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     main = runpy.run_path(str(ROOT / "scripts" / "sweep_summary.py"))["main"]
     monkeypatch.setattr(sys, "argv", ["sweep_summary.py", ".", *words.split()])

@@ -44,7 +44,7 @@ def test_masks_and_state_are_held_from_the_first_word_to_the_last(mc):
     assert len({tuple(text.ids) for text in found}) == 3
 
 
-def test_a_text_is_the_same_whatever_is_written_beside_it():
+def test_a_text_does_not_depend_on_the_other_texts():
     model = network()
     one = generate(model, [1], Options(words=12, seed=2, mc=True))
     four = generate(model, [1], Options(words=12, seed=2, mc=True, samples=4))

@@ -61,10 +61,10 @@ def test_masks_are_new_in_every_window_and_the_same_for_the_same_draw():
     assert one == again != other
 
 
-def test_validation_both_ways():
+def test_validation_perplexity_exact_and_of_the_authors():
     task, made = small("model=none")
     model = task.model(made).eval()
-    measured = perplexity.validation(model, task.valid, 7)
+    measured = perplexity.validation_perplexity(model, task.valid, 7)
     rows = len(task.valid)
     assert rows == 101 and (rows - 1) // 7 == 14
     windows = task.valid[: 14 * 7 + 1]
@@ -105,7 +105,7 @@ def test_every_parameter_starts_uniform_and_depends_on_the_seed_alone():
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 @pytest.mark.slow
-def test_a_training_step_on_the_meta_device_makes_no_tensor_elsewhere_and_waits_for_nothing(variant, cell):
+def test_a_training_step_on_the_meta_device_stays_there_and_never_synchronises(variant, cell):
     if variant.startswith("moon") and cell != "lstm":
         pytest.skip("the memory mask needs an LSTM")
     task, made = small(f"model={variant}", f"cell={cell}")

@@ -110,7 +110,7 @@ def test_stopping_inside_a_pass_and_resuming_is_bit_identical():
 
 
 @pytest.mark.slow
-def test_a_pass_can_be_forgotten_and_the_finished_ones_stay():
+def test_a_pass_can_be_discarded_and_finished_ones_stay():
     sampler = build(memory_mb=0)
     for _ in range(150):
         sampler.advance(12)
@@ -161,5 +161,5 @@ def test_the_standard_error_is_about_the_spread_of_repetitions():
         ((7, 5), 10**7, "cuda", (7, 5)),
     ],
 )
-def test_what_suits_the_device_and_the_vocabulary(asked, words, device, expected):
+def test_the_batch_of_samples_depends_on_device_and_vocabulary(asked, words, device, expected):
     assert perplexity.choose_batch(*asked, words, torch.device(device)) == expected

@@ -12,7 +12,7 @@ import torch
 from varrnn import hold_masks, mc_predict, rng
 from varrnn.config import compose as compose_config
 from varrnn.data import registry, synthetic
-from varrnn.data.reviews import segments
+from varrnn.data.reviews import cut_segments
 from varrnn.errors import UserError
 from varrnn.tasks import sentiment
 from varrnn.tasks.sentiment import SentimentTask, Split, deterministic_predictions, mc_predictions
@@ -24,7 +24,7 @@ from varrnn.training.signals import Clock
 
 CPU = torch.device("cpu")
 SMALL = ("task=synthetic_reviews", "size.units=8", "threads=1", "progress=false", "task.mc_samples=2", "mc.samples=3")
-DATA = segments(synthetic.load(count=150, max_length=12), 14)
+DATA = cut_segments(synthetic.load(count=150, max_length=12), 14)
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +195,7 @@ def test_every_variant_runs(tmp_path: Path, protocol: str, model: str, cell: str
 
 
 @pytest.mark.slow
-def test_mc_is_measured_up_to_epoch_20_then_now_and_then_and_at_the_last(tmp_path: Path):
+def test_mc_is_measured_up_to_epoch_20_then_every_few_epochs_and_at_the_last(tmp_path: Path):
     task, model = make(tmp_path, "optim.epochs=28")
     due = [epoch for epoch in range(1, 29) if "test_rmse_mc" in task.epoch_metrics(model, epoch)]
     assert due == [*range(1, 21), 25, 28]
@@ -336,7 +336,7 @@ def test_users_mistakes_are_named(tmp_path: Path, override: str, message: str):
 
 
 @pytest.mark.slow
-def test_own_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_user_reviews_need_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"set task\.path="):
         sentiment.load(compose_config.compose(["task=reviews"]), CPU)

@@ -95,7 +95,7 @@ def test_word_masks_per_sequence_and_per_minibatch():
     assert 0 < theirs[:, 0].count_nonzero() < 20
 
 
-def test_each_mc_pass_has_a_word_mask_of_its_own_in_the_authors_code():
+def test_each_mc_pass_has_a_separate_word_mask_in_the_authors_code():
     words = torch.arange(40).unsqueeze(1).expand(40, 3)
     mask = make("protocol=authors_code", *RATES).sample_mc_masks(words, 4).words[..., 0].view(40, 4, 3)
     assert (mask == mask[:, :, :1]).all(), "shared within a pass"

@@ -84,7 +84,7 @@ def test_a_best_file_of_another_epoch_is_not_reported(run):
 
 
 @pytest.mark.slow
-def test_a_lost_best_epoch_is_looked_for_again_whatever_the_patience(run, capsys):
+def test_patience_starts_again_after_a_lost_best_epoch(run, capsys):
     config = asked(run, 4)
     config.train.patience = 2
     (run / "best.pt").unlink()

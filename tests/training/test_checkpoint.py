@@ -16,11 +16,11 @@ from varrnn.training import checkpoint
         ("", "choose another folder with runs_root= or run_dir="),
     ],
 )
-def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
-    def refuse(*_):
+def test_only_a_full_disk_is_reported_as_full(tmp_path, monkeypatch, said, hint):
+    def fail(*_):
         raise RuntimeError(said)
 
-    monkeypatch.setattr(torch, "save", refuse)
+    monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(UserError) as message:
         checkpoint.save({}, tmp_path / "checkpoint.pt")
     first = said.split("\n")[0] or "nothing"
@@ -31,17 +31,17 @@ def test_only_a_full_disk_is_called_full(tmp_path, monkeypatch, said, hint):
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
 )
-def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, error):
+def test_a_full_gpu_is_not_reported_as_a_damaged_checkpoint(tmp_path, monkeypatch, error):
     """The error is not one of the file: the message must not advise to remove the checkpoint or to use another disk."""
 
-    def refuse(*_, **__):
+    def fail(*_, **__):
         raise error
 
     with pytest.raises(type(error)), checkpoint.checkpoint_errors(tmp_path / "checkpoint.pt"):
-        refuse()
+        fail()
     checkpoint.save({}, tmp_path / "checkpoint.pt")
-    monkeypatch.setattr(torch, "save", refuse)
-    monkeypatch.setattr(torch, "load", refuse)
+    monkeypatch.setattr(torch, "save", fail)
+    monkeypatch.setattr(torch, "load", fail)
     with pytest.raises(type(error)):
         checkpoint.save({}, tmp_path / "checkpoint.pt")
     with pytest.raises(type(error)):

@@ -13,6 +13,7 @@ from torch import nn
 
 from varrnn import rng, torch_modes
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
 from varrnn.kernels import record_backends
 from varrnn.records.schema import SUMMARY_FILE
@@ -193,7 +194,7 @@ def test_what_a_replay_computes_decides_whether_it_is_used(factor, note, monkeyp
 
 @pytest.mark.slow
 def test_a_graph_that_rounds_is_part_of_the_environment(tiny, tmp_path, monkeypatch, capsys):
-    """Resuming such a run without the graph, or with it, says what changes: something, or nothing."""
+    """Resuming such a run without the graph prints a warning; resuming it with the graph does not."""
     pretend_gpu(monkeypatch)
     monkeypatch.setattr(cuda_graph, "make_recorder", lambda _: Rounding())
     for second, warned in (("true", False), ("false", True)):
@@ -224,7 +225,7 @@ def test_a_step_that_no_graph_can_repeat_is_not_replayed(mistake, monkeypatch):
     def step(batch, state, lr):
         if mistake == "masks drawn inside":
             batch = batch[0], trainer.model.sample_masks(batch[0][:-1])
-        if mistake == "a batch of the capture" and torch_modes._modes():
+        if mistake == "a batch of the capture" and torch_modes._dispatch_mode_depth():
             batch = first
         if mistake == "a rate of the capture" and torch.is_tensor(lr):
             lr = torch.full_like(lr, 0.01)
@@ -283,10 +284,10 @@ def test_on_a_cpu_it_is_one_clear_line(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_part_of_the_identity():
+def test_it_is_not_part_of_the_identity():
     usual, graph = (compose.compose(["experiment=ptb_large", *more]) for more in ([], ["train.cuda_graph=true"]))
     assert not usual.train.cuda_graph and graph.train.cuda_graph
-    assert compose.identity(usual) == compose.identity(graph)
+    assert config_identity(usual) == config_identity(graph)
     assert compose.run_dir(usual) == compose.run_dir(graph)
 
 

@@ -50,7 +50,7 @@ def perplexity(*probabilities):
 
 
 def average(folders, *sampled):
-    return ensemble.average([ensemble.member(f, m) for f, m in zip(folders, sampled)])
+    return ensemble.average([ensemble.load_member(f, m) for f, m in zip(folders, sampled)])
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_samples_that_a_run_has_left_are_used_and_kept(folders, monkeypatch):
     monkeypatch.setattr(MCPerplexity, "advance", None)  # sampling again would fail
     folder = folders[1][0]
     before = (folder / "mc.pt").read_bytes()
-    made = ensemble.average([ensemble.member(folder, True, ["mc.samples=2"])])
+    made = ensemble.average([ensemble.load_member(folder, True, ["mc.samples=2"])])
     assert made["mc_samples"] == 3 and (folder / "mc.pt").read_bytes() == before
 
 
@@ -88,7 +88,7 @@ def test_samples_already_drawn_are_used_again_and_more_are_added(folders):
     before = (two / "mc.pt").stat().st_mtime_ns
     average([two], True)
     assert (two / "mc.pt").stat().st_mtime_ns == before
-    made = ensemble.average([ensemble.member(two, True, ["mc.samples=5"])])
+    made = ensemble.average([ensemble.load_member(two, True, ["mc.samples=5"])])
     assert made["member_samples"] == [5]
     assert made["metrics"]["test_ppl"] == pytest.approx(perplexity(by_definition(two, 5)), rel=1e-6)
 
@@ -137,9 +137,9 @@ def test_command_line_and_record(folders):
 
 def test_no_two_ensembles_share_a_file(folders):
     _, (one, _, _) = folders
-    members = [ensemble.member(one, False)]
+    members = [ensemble.load_member(one, False)]
     task = base.build(members[0].config, torch.device("cpu"))
-    made = ensemble.record(members, task, torch.device("cpu"), [])
+    made = ensemble.make_record(members, task, torch.device("cpu"), [])
     others = [{"diff": {}}, {"diff": {"model.p_U": 0.4}}, {"diff": "mixed"}, {"mc": True}, {"member_mc": [True, False]}]
     others += [{"members": 3}, {"choices": made["choices"] | {"cell": "gru"}}, {"member_seeds": [4]}]
     others += [{"mc_word_dropout": True}]
@@ -149,11 +149,11 @@ def test_no_two_ensembles_share_a_file(folders):
 
 def test_word_dropout_in_mc_is_recorded(folders):
     _, (one, two, _) = folders
-    members = [ensemble.member(folder, True, ["mc.word_dropout=true"]) for folder in (one, two)]
+    members = [ensemble.load_member(folder, True, ["mc.word_dropout=true"]) for folder in (one, two)]
     task = base.build(members[0].config, torch.device("cpu"))
-    assert ensemble.record(members, task, torch.device("cpu"), [])["mc_word_dropout"] is True
-    plain = [ensemble.member(one, False, ["mc.word_dropout=true"])]
-    assert ensemble.record(plain, task, torch.device("cpu"), [])["mc_word_dropout"] is False
+    assert ensemble.make_record(members, task, torch.device("cpu"), [])["mc_word_dropout"] is True
+    plain = [ensemble.load_member(one, False, ["mc.word_dropout=true"])]
+    assert ensemble.make_record(plain, task, torch.device("cpu"), [])["mc_word_dropout"] is False
 
 
 @pytest.mark.slow
@@ -162,24 +162,24 @@ def test_mistakes_are_one_clear_error(folders, tmp_path):
     with pytest.raises(UserError, match="given twice"):
         average([one, one], False, False)
     with pytest.raises(UserError, match="not a run's folder"):
-        ensemble.member(tmp_path, False)
+        ensemble.load_member(tmp_path, False)
     with pytest.raises(UserError, match=r"mc\.samples=1000"):
-        ensemble.member(one, True, ["mc.samples=0"])
+        ensemble.load_member(one, True, ["mc.samples=0"])
     with pytest.raises(UserError, match="no runs given"):
         ensemble.average([])
-    both = [ensemble.member(folder, False) for folder in (one, two)]
+    both = [ensemble.load_member(folder, False) for folder in (one, two)]
     for member in both:
         member.summary["data"]["sha256"] = "0" * 64
     with pytest.raises(UserError, match=r"the data has changed since .* was trained"):
         ensemble.average(both)
-    other = ensemble.member(two, False)
+    other = ensemble.load_member(two, False)
     other.summary["data"]["sha256"] = "0" * 64
     with pytest.raises(UserError, match="other data"):
-        ensemble.average([ensemble.member(one, False), other])
+        ensemble.average([ensemble.load_member(one, False), other])
 
 
 @pytest.mark.slow
-def test_what_the_command_line_refuses_before_averaging(folders):
+def test_what_the_command_line_rejects_before_averaging(folders):
     folder, (one, _, _) = folders
     (folder / "a.txt").write_text("")
     for words, message in (

@@ -9,6 +9,7 @@ import pytest
 from helpers.runs import learnable_texts, python
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
 from varrnn.training import loggers, progress
 from varrnn.training import run as training_run
@@ -34,9 +35,9 @@ def history(run):
 
 
 @pytest.mark.slow
-def test_the_logger_is_no_part_of_a_run(tmp_path):
+def test_the_logger_is_not_part_of_a_runs_identity(tmp_path):
     plain, other = composed(tmp_path), composed(tmp_path, "logger=tensorboard")
-    assert compose.identity(plain) == compose.identity(other) and compose.run_dir(plain) == compose.run_dir(other)
+    assert config_identity(plain) == config_identity(other) and compose.run_dir(plain) == compose.run_dir(other)
     with pytest.raises(UserError, match=r"logger\.name=other: allowed are csv, tensorboard, wandb"):
         make_logger(replace(plain, logger=replace(plain.logger, name="other")), tmp_path, print)
     assert other.logger.name == "tensorboard" and isinstance(make_logger(plain, tmp_path, print), Logger)
@@ -103,7 +104,7 @@ class Broken(Logger):
         raise OSError(28, "No space left on device")
 
 
-def test_a_failing_logger_says_so_once_and_ends_nothing():
+def test_a_failing_logger_warns_once_and_the_run_continues():
     said = []
     logger = BackgroundLogger("broken", Broken, said.append)
     for step in range(5):
@@ -155,10 +156,10 @@ def test_a_run_survives_its_logger(tmp_path, monkeypatch):
     assert summary["status"] == "finished" and len(history(tmp_path / "run")) == 2
 
 
-def test_without_a_terminal_a_line_says_how_long_it_takes(monkeypatch, capsys):
+def test_without_a_terminal_a_line_has_the_remaining_time(monkeypatch, capsys):
     monkeypatch.setattr(progress, "FIRST_ETA", 0.0)
     with Interrupts() as interrupts, progress.RunMonitor(interrupts, True, 5.0, "") as bar:
-        bar.shown, bar.tells_eta = False, True
+        bar.shown, bar.prints_eta = False, True
         bar.start(1000, done=500)
         bar.advance(100)
         bar.advance(100)  # the next line is due in ten minutes

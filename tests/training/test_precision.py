@@ -1,9 +1,10 @@
-"""precision=: float32 or TF32 for cuBLAS and cuDNN alike, named in the record, and no part of a run's identity."""
+"""precision=: float32 or TF32 for cuBLAS and cuDNN alike, named in the record, and not part of a run's identity."""
 
 import pytest
 import torch
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
 from varrnn.training import device, provenance
 
@@ -28,7 +29,7 @@ def test_both_libraries(both, name, tf32):
     assert provenance.environment(GPU) == f"cuda, A100, precision {name}"
 
 
-def test_a_cpu_is_left_alone(both):
+def test_the_precision_of_a_cpu_does_not_change(both):
     device.set_precision("high", torch.device("cpu"))
     assert torch.backends.cuda.matmul.allow_tf32 is False
     assert device.precision(torch.device("cpu")) is None and "precision" not in provenance.hardware(torch.device("cpu"))
@@ -40,6 +41,6 @@ def test_unknown_precision():
 
 
 @pytest.mark.slow
-def test_no_part_of_the_identity():
+def test_it_is_not_part_of_the_identity():
     usual, fast = (compose.compose(["experiment=ptb_small", *more]) for more in ([], ["precision=high"]))
-    assert compose.identity(usual) == compose.identity(fast)
+    assert config_identity(usual) == config_identity(fast)

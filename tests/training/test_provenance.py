@@ -59,12 +59,12 @@ def test_samples_of_an_earlier_start_keep_their_code_and_their_time(run, monkeyp
     checkpoint.save(saved | {"seconds": 1000.0}, run / "mc.pt")
     ended = training_run.run(config, run)
     assert ended["commits"] == [CLEAN, f"{OTHER}+dirty"] and ended["duration"]["mc_seconds"] > 1000
-    record = ensemble.average([ensemble.member(run, mc=True)])
+    record = ensemble.average([ensemble.load_member(run, mc=True)])
     assert record["commits"] == [CLEAN, f"{OTHER}+dirty"] and record["dirty"]
 
 
 @pytest.mark.slow
-def test_fewer_samples_than_are_there_cost_none(run, monkeypatch):
+def test_requesting_fewer_samples_keeps_all_samples(run, monkeypatch):
     config = compose.load_config(run, ["mc.samples=6", "mc.rows=2"])
     config.train.checkpoint_minutes = 0
     with monkeypatch.context() as here:
@@ -105,7 +105,7 @@ def test_the_code_that_ends_a_run_is_its_commit(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_finished_run_whose_own_files_have_changed_says_so(run, tmp_path, capsys):
+def test_a_finished_run_warns_if_the_users_files_have_changed(run, tmp_path, capsys):
     config = compose.load_config(run)
     training_run.run(config, run)
     assert "finished already" in capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_what_computes_is_recorded(run, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_longer_run_than_requested_says_so(run, capsys):
+def test_a_run_that_is_longer_than_requested_is_reported(run, capsys):
     config = compose.load_config(run)
     config.optim.epochs = 1
     training_run.run(config, run)
@@ -160,11 +160,11 @@ def test_the_commit_is_read_before_anything_is_computed(run, monkeypatch):
     training_run.run(compose.load_config(run, ["mc.samples=3"]), run)
     calls.clear()
     with pytest.raises(ZeroDivisionError):
-        ensemble.average([ensemble.member(run, False)])
+        ensemble.average([ensemble.load_member(run, False)])
 
 
 @pytest.mark.parametrize(("words", "shown"), [(["task=ptb"], True), (["task=pydoc"], False), (["task=cornell"], False)])
-def test_numbers_of_the_authors_way_are_shown_and_explained_for_ptb_only(words, shown):
+def test_metrics_with_the_authors_normaliser_are_shown_for_ptb_only(words, shown):
     metrics = {"valid_ppl": 90.0, "valid_ppl_authors": 89.0, "wps_train": 900.0, "wps_authors": 800.0}
     shown_line = run_summary.describe({"metrics": metrics}, compose.compose(words))
     assert "valid_ppl " in shown_line and "wps_train " in shown_line

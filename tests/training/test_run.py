@@ -94,7 +94,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_sto
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 @pytest.mark.slow
-def test_signals_save_and_say_how_to_go_on(tiny, signum, monkeypatch, tmp_path):
+def test_a_signal_saves_and_prints_how_to_resume(tiny, signum, monkeypatch, tmp_path):
     overrides = [*tiny, f"run_dir={tmp_path / 'stopped'}"]
     whole = training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'whole'}"]))
     original, steps = Trainer.training_step, []
@@ -128,14 +128,14 @@ def test_a_finished_run_is_not_repeated_and_other_samples_only_evaluate(tiny, mo
 
 
 @pytest.mark.slow
-def test_a_changed_config_in_the_same_folder_is_refused_with_the_difference(tiny, tmp_path):
+def test_a_changed_config_in_the_same_folder_is_rejected_with_the_difference(tiny, tmp_path):
     training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "mc.samples=0"]))
     with pytest.raises(UserError, match=r"optim\.lr: 1\.0 there, 0\.5 requested"):
         training_run.run(compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.lr=0.5"]))
 
 
 @pytest.mark.slow
-def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
+def test_more_epochs_extend_a_finished_run(tiny, tmp_path):
     """The extended run equals a run of that length bit by bit; a request for fewer epochs changes nothing."""
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
     first = training_run.run(compose.compose([*tiny, "optim.epochs=1", "mc.samples=3"]))
@@ -153,7 +153,7 @@ def test_more_epochs_go_on_from_a_finished_run(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
+def test_an_unfinished_run_is_not_shortened(tiny, tmp_path):
     tiny = [word for word in tiny if not word.startswith("optim.epochs")]
     where = f"run_dir={tmp_path / 'here'}"
     training_run.run(compose.compose([*tiny, where, "optim.epochs=3", "mc.samples=0"]))
@@ -163,7 +163,7 @@ def test_a_run_under_way_is_not_cut_back(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
+def test_other_data_in_the_same_folder_is_rejected(tiny, tmp_path):
     first = compose.compose([*tiny, f"run_dir={tmp_path / 'here'}", "optim.epochs=1", "mc.samples=0"])
     training_run.run(first)
     (tmp_path / "here" / "summary.json").unlink()
@@ -174,7 +174,7 @@ def test_other_data_in_the_same_folder_is_refused(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
+def test_more_samples_on_other_data_are_rejected(tiny, tmp_path):
     training_run.run(compose.compose(tiny))
     test = tmp_path / "test.txt"
     test.write_text(test.read_text().replace("w1 ", "w2 "))
@@ -183,7 +183,7 @@ def test_more_samples_on_other_data_are_refused(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_early_stopping_without_a_validation_set_is_refused_before_training(tmp_path):
+def test_early_stopping_without_a_validation_set_is_rejected_before_training(tmp_path):
     made = ["task=synthetic_reviews", "model=none", f"runs_root={tmp_path}", "threads=1"]
     for option in ("train.early_stopping=true", "train.patience=2"):
         with pytest.raises(UserError, match=r"need a validation set.*task\.hold_out="):
@@ -221,7 +221,7 @@ def test_resuming_on_another_machine_is_reported(tiny, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
+def test_a_second_process_in_one_folder_is_rejected(tmp_path):
     expected = pytest.raises(UserError, match="another process is running here")
     with checkpoint.lock_run_dir(tmp_path), expected, checkpoint.lock_run_dir(tmp_path):
         pass
@@ -236,7 +236,7 @@ def test_two_starts_on_one_folder_are_kept_apart(tmp_path):
 )
 @pytest.mark.parametrize("every", [1, 1000])  # a checkpoint is due at every update, a check of the losses is not
 @pytest.mark.slow
-def test_a_loss_or_gradient_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
+def test_a_loss_or_gradient_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
     tiny, tmp_path, monkeypatch, part, said, every
 ):
     words = ("train.checkpoint_minutes=0", f"train.log_every={every}")
@@ -292,7 +292,7 @@ def test_mc_samples_the_parameters_that_are_reported(tiny, tmp_path, early):
 
 
 @pytest.mark.slow
-def test_early_stopping_reports_the_best_epoch_and_trains_on(tiny, tmp_path):
+def test_early_stopping_reports_the_best_epoch_and_continues_training(tiny, tmp_path):
     lines = (tmp_path / "valid.txt").read_text().splitlines()
     # what is learnt makes the result worse, independent of rounding
     backwards = [" ".join(reversed(line.split())) for line in lines]

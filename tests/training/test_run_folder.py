@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.runs import make_run
 
+from varrnn import fileio
 from varrnn.config import compose
 from varrnn.errors import UserError
 from varrnn.records import publish
@@ -46,19 +47,19 @@ def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, 
     monkeypatch.setattr(Trainer, "training_step", original)
     assert run_summary.read(run)["status"] == "going on"
     for use in (
-        lambda: ensemble.member(run, mc=False),
+        lambda: ensemble.load_member(run, mc=False),
         lambda: publish.publish(run),
         lambda: run_summary.load_finished(run),
     ):
         with pytest.raises(UserError, match="going on"):
             use()
     assert [one.status for one in unfinished_runs(run.parents[5])] == ["stopped"]
-    assert not list(ranking.load(run.parents[5]))
+    assert not list(ranking.load_summaries(run.parents[5]))
     ended = training_run.run(longer, run)
     assert ended["status"] == "finished" and ended["metrics"]["epochs"] == 4
 
 
-def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
+def test_a_mistake_does_not_change_a_finished_run(run):
     asked = compose.load_config(run)
     asked.device = "meta"
     with pytest.raises(UserError, match="device=meta: allowed are auto, cpu, cuda and cuda:N"):
@@ -80,7 +81,7 @@ def test_a_mistake_leaves_no_mark_on_a_finished_run(run):
     assert "device=meta" in (run / "error.txt").read_text()
 
 
-def test_an_option_on_one_side_only_is_a_difference_too(tmp_path):
+def test_an_option_in_one_config_only_is_a_difference(tmp_path):
     for saved, asked, message in (
         ({"old": 2}, {}, "old: 2 there, None requested"),
         ({}, {"new": 3}, "new: None there, 3 requested"),
@@ -112,7 +113,7 @@ def test_a_checkpoint_of_a_finished_run_that_is_missing_or_of_something_else(run
     assert training_run.run(asked, run)["metrics"]["mc_samples"] == 2  # the advice works
 
 
-def test_a_damaged_mc_file_costs_its_samples_only(run):
+def test_a_damaged_mc_file_loses_its_samples_only(run):
     asked = compose.load_config(run)
     asked.mc.samples = 2
     torch.save({"done": 3}, run / "mc.pt")
@@ -134,7 +135,7 @@ def test_the_first_error_is_reported_when_nothing_can_be_written(run, monkeypatc
         training_run.run(asked, run)
 
 
-def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
+def test_a_gpu_beyond_the_last_is_rejected(tiny, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="device=cuda:2: this machine has 2 GPUs"):
@@ -161,7 +162,7 @@ def test_a_gpu_beyond_the_last_is_refused(tiny, monkeypatch):
         ((9, 0), ["gfx906", "gfx90a:sramecc+"], True),
     ],
 )
-def test_which_gpus_a_build_of_torch_serves(gpu, builds, served):
+def test_which_gpus_a_build_of_torch_supports(gpu, builds, served):
     assert supports_capability(gpu, builds) == served
 
 
@@ -190,7 +191,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     assert checkpoint.load(file) == {"epoch": 1} and list(tmp_path.iterdir()) == [file]
 
 
-def test_a_missing_gpu_is_said_in_one_line(tiny):
+def test_a_missing_gpu_is_reported_in_one_line(tiny):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(UserError, match="device=cuda: this machine has no CUDA GPU"):
@@ -208,7 +209,7 @@ def test_the_vocabulary_is_that_of_the_data_trained_on(tmp_path, monkeypatch):
     assert json.loads((folder / "vocabulary.json").read_text())["words"] == words
 
 
-def test_a_damaged_checkpoint_costs_no_finished_result(tmp_path, monkeypatch):
+def test_a_damaged_checkpoint_does_not_lose_a_finished_result(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = make_run("mc.samples=0")
     before = (folder / "summary.json").read_bytes()
@@ -221,7 +222,17 @@ def test_a_damaged_checkpoint_costs_no_finished_result(tmp_path, monkeypatch):
     assert compose.load_config(folder).optim.epochs == longer.optim.epochs - 1
 
 
-def test_a_command_that_looks_at_the_lock_stops_no_start(tmp_path):
+def test_a_lock_removes_what_a_killed_process_was_writing(tmp_path):
+    with fileio.replacing(tmp_path / "checkpoint.pt") as temporary:
+        temporary.write_text("whole")
+        left, other = tmp_path / temporary.name, tmp_path / ".download.part"
+        other.touch()
+    left.write_text("half")
+    with checkpoint.lock_run_dir(tmp_path):
+        assert not left.exists() and other.exists()
+
+
+def test_a_command_that_reads_the_lock_does_not_prevent_a_start(tmp_path):
     with (tmp_path / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_SH)
         threading.Timer(0.15, lambda: fcntl.flock(handle, fcntl.LOCK_UN)).start()

@@ -93,7 +93,7 @@ def test_ratings_agree_with_the_task(sentiment_run):
 
 
 @pytest.mark.slow
-def test_the_intervals_hold_what_they_promise(sentiment_run):
+def test_the_intervals_have_their_nominal_coverage(sentiment_run):
     from varrnn.tasks import base
     from varrnn.training.device import choose_device
 

@@ -20,7 +20,7 @@ from varrnn.training.trainer import CHECKPOINT, Trainer
 
 
 @pytest.mark.slow
-def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
+def test_a_run_in_the_middle_of_an_epoch_is_not_shortened(tiny, monkeypatch):
     """Its parameters belong to no complete epoch."""
     words = [word for word in tiny if not word.startswith("optim.epochs")]
     original = Trainer.training_step
@@ -38,7 +38,7 @@ def test_a_run_in_the_middle_of_an_epoch_is_not_cut_back(tiny, monkeypatch):
 
 
 @pytest.mark.slow
-def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypatch):
+def test_words_per_second_of_the_authors_include_validation(tiny, monkeypatch):
     original = LanguageModelTask.epoch_metrics
 
     def slow(self, *arguments):
@@ -53,7 +53,7 @@ def test_words_per_second_by_the_authors_way_count_the_validation(tiny, monkeypa
     assert ratio == pytest.approx(spent["total_seconds"] / spent["train_seconds"])
 
 
-def test_the_second_ctrl_c_does_not_wait():
+def test_the_second_ctrl_c_stops_at_once():
     with Interrupts() as interrupts:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupts.signum == signal.SIGINT
@@ -82,7 +82,7 @@ def test_the_runs_of_a_sweep_are_counted(words, count):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_does_not_say_where_it_was_made_is_one_clear_line(tiny):
+def test_a_checkpoint_without_its_environment_is_one_clear_line(tiny):
     made = compose.compose([*tiny, "mc.samples=0"])
     training_run.run(made)
     file = compose.run_dir(made) / CHECKPOINT

@@ -23,7 +23,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_an_exported_run_is_complete_and_as_good(trained, tmp_path):
+def test_an_exported_run_is_complete_and_has_the_same_perplexity(trained, tmp_path):
     done = python("scripts/export_weights.py", str(trained), "--name", "box", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     box = tmp_path / "box"
@@ -51,7 +51,7 @@ def test_mistakes(trained, tmp_path, monkeypatch):
     run_summary.write(trained, summary)
     assert done.returncode == 1 and "uncommitted changes" in done.stderr and not list(tmp_path.iterdir())
     model = open_run(trained).model
-    monkeypatch.setattr(weights, "LARGEST", 100)
+    monkeypatch.setattr(weights, "MAX_BYTES", 100)
     with pytest.raises(UserError, match="export a smaller model"):
         weights.save_weights(model, tmp_path / "a")
     monkeypatch.undo()
@@ -67,7 +67,7 @@ def test_mistakes(trained, tmp_path, monkeypatch):
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.skipif(weights.find_weights() is None, reason="results/weights is empty")
-def test_the_model_in_the_box_has_the_perplexity_of_its_run():
+def test_the_committed_weights_have_the_perplexity_of_their_run():
     run = open_run(weights.find_weights())
     corpus = ptb.load()
     assert run.data["sha256"] == corpus.sha256

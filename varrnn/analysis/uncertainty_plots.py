@@ -50,9 +50,11 @@ def text_color(background: Sequence[float]) -> str:
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 
 
-def words_html(words: Sequence[str], known: WordUncertainty, file: Path, title: str) -> None:
+def write_words_html(words: Sequence[str], uncertainty: WordUncertainty, file: Path, title: str) -> None:
     """The text once per measure, every word coloured by its uncertainty before reading it; hover to see all numbers."""
-    parts = [_paragraph(words, known, measure) for measure in ("mutual_information", "predictive_entropy", "surprise")]
+    parts = [
+        _paragraph(words, uncertainty, measure) for measure in ("mutual_information", "predictive_entropy", "surprise")
+    ]
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
 <style>
@@ -69,14 +71,14 @@ small {{ font: 12px sans-serif; color: #555 }}
     fileio.write_text(file, page)
 
 
-def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> str:
-    values = getattr(known, measure).cpu().numpy()
+def _paragraph(words: Sequence[str], uncertainty: WordUncertainty, measure: str) -> str:
+    values = getattr(uncertainty, measure).cpu().numpy()
     norm = scale(values)
     spans = [f"<span>{html.escape(words[0])}</span>"]
     for position, (word, value) in enumerate(zip(words[1:], values)):
         colour = COLOURS(norm(value))
         numbers = "&#10;".join(
-            f"{label}: {float(getattr(known, name)[position]):.3f}" for name, label in MEASURES.items()
+            f"{label}: {float(getattr(uncertainty, name)[position]):.3f}" for name, label in MEASURES.items()
         )
         style = f"background:{matplotlib.colors.to_hex(colour)};color:{text_color(colour)}"
         shown = "&para;" if word == END else html.escape(word)
@@ -90,11 +92,11 @@ def _paragraph(words: Sequence[str], known: WordUncertainty, measure: str) -> st
     return f"<h2>{MEASURES[measure]}, nats {shades}</h2>\n<p>{' '.join(spans)}</p>\n"
 
 
-def words_picture(
-    words: Sequence[str], known: WordUncertainty, file: Path, measure: str = "mutual_information"
+def plot_words(
+    words: Sequence[str], uncertainty: WordUncertainty, file: Path, measure: str = "mutual_information"
 ) -> None:
-    """The same as a figure: monospaced words on a coloured background, with a new line after every sentence."""
-    values = getattr(known, measure).cpu().numpy()
+    """A figure of monospaced words on a background coloured by one measure, with a new line after every sentence."""
+    values = getattr(uncertainty, measure).cpu().numpy()
     norm, columns = scale(values), int((PAGE - 0.2) / LETTER)
     placed = list(_layout(words, columns))
     lines = placed[-1][0] + 1
@@ -119,7 +121,7 @@ def words_picture(
                 fontsize=8,
                 va="center_baseline",
             )
-        _bar(axes, norm, COLOURS, MEASURES[measure], height)
+        _add_colorbar(axes, norm, COLOURS, MEASURES[measure], height)
 
 
 def _layout(words: Sequence[str], columns: int) -> Iterator[tuple[int, int, str]]:
@@ -133,26 +135,26 @@ def _layout(words: Sequence[str], columns: int) -> Iterator[tuple[int, int, str]
         line, column = (line + 1, 0) if word == END else (line, column + len(shown) + 1)
 
 
-def _bar(axes: Axes, norm: Normalize, colours: Colormap, label: str, height: float) -> None:
+def _add_colorbar(axes: Axes, norm: Normalize, colours: Colormap, label: str, height: float) -> None:
     box = axes.figure.add_axes((0.25, 0.36 / height, 0.5, 0.11 / height))
     bar = axes.figure.colorbar(ScalarMappable(norm, colours), cax=box, orientation="horizontal", extend="max")
     bar.set_label(f"{label}, nats")
 
 
-def position_picture(known: Mapping[str, np.ndarray], file: Path) -> None:
+def plot_positions(uncertainty: Mapping[str, np.ndarray], file: Path) -> None:
     """Mean over sequences of every measure (sequences, positions), against the words read so far; band: 2 s.e."""
     with canvas(file, PAGE, 2.5, 2) as panels:
         left = (("surprise", REFERENCE, "-"), ("predictive_entropy", BLUE, "-"), ("expected_entropy", GREEN, "--"))
         for axes, lines in zip(panels, (left, (("mutual_information", VERMILION, "-"),))):
             for measure, colour, style in lines:
-                _band(axes, known[measure], MEASURES[measure], colour, style)
+                _plot_band(axes, uncertainty[measure], MEASURES[measure], colour, style)
             axes.set(xlabel="words read since the zero state", ylabel="nats per word", xscale="log")
             axes.xaxis.set_major_formatter("{x:g}")
             axes.legend(loc="best")
         panels[1].set_ylim(bottom=0)
 
 
-def _band(axes: Axes, table: np.ndarray, label: str, colour: str, style: str) -> None:
+def _plot_band(axes: Axes, table: np.ndarray, label: str, colour: str, style: str) -> None:
     """Average positions in groups of growing size, to reduce noise in the right half of a log axis."""
     edges = np.unique(np.geomspace(1, table.shape[1] + 1, 24).astype(int))
     groups = [table[:, a - 1 : b - 1].mean(1) for a, b in pairwise(edges)]
@@ -163,14 +165,12 @@ def _band(axes: Axes, table: np.ndarray, label: str, colour: str, style: str) ->
     axes.fill_between(positions, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
 
 
-def domains_picture(
-    texts: Mapping[str, WordUncertainty], scores: Mapping[str, Mapping[str, float]], file: Path
-) -> None:
+def plot_domains(texts: Mapping[str, WordUncertainty], scores: Mapping[str, Mapping[str, float]], file: Path) -> None:
     """Every measure on the test text and on other texts: quartiles as boxes, 5th to 95th percentile as whiskers."""
     shown = ("predictive_entropy", "mutual_information", "surprise")
     with canvas(file, PAGE, 0.9 + 0.35 * len(texts), len(shown)) as panels:
         for axes, measure in zip(panels, shown):
-            values = [getattr(known, measure).cpu().numpy() for known in texts.values()]
+            values = [getattr(uncertainty, measure).cpu().numpy() for uncertainty in texts.values()]
             boxes = axes.boxplot(
                 values, orientation="horizontal", whis=(5, 95), showfliers=False, patch_artist=True, widths=0.6
             )
@@ -187,7 +187,7 @@ def domains_picture(
                     axes.text(1.0, row, f"AUROC\n{scores[name][measure]:.2f}", ha="left", **at)
 
 
-def reliability_picture(diagrams: Mapping[str, Reliability], file: Path) -> None:
+def plot_reliability(diagrams: Mapping[str, Reliability], file: Path) -> None:
     """Reliability diagram (left) and histogram of the confidence (right)."""
     with canvas(file, PAGE, 2.8, 2) as (axes, counts):
         axes.plot([0, 1], [0, 1], color=REFERENCE, lw=0.8, ls=":")
@@ -204,7 +204,7 @@ def reliability_picture(diagrams: Mapping[str, Reliability], file: Path) -> None
         counts.legend(loc="upper right")
 
 
-def regression_picture(
+def plot_regression(
     sd: np.ndarray, error: np.ndarray, levels: np.ndarray, held: Mapping[str, np.ndarray], file: Path
 ) -> None:
     """Left: error against predictive standard deviation. Right: coverage of the predictive intervals."""

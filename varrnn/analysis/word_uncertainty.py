@@ -74,15 +74,15 @@ def _windows(
 
 def _measure(probabilities: Tensor, targets: Tensor) -> WordUncertainty:
     """probabilities (W, samples, V), targets (W,)."""
-    known = Classification().add(probabilities, sample_dim=1)
-    mean = known.mean
+    result = Classification().add(probabilities, sample_dim=1)
+    mean = result.mean
     confidence, likeliest = mean.max(-1)
     surprise = -mean.gather(1, targets.unsqueeze(1)).squeeze(1).log()
     return WordUncertainty(
-        known.predictive_entropy,
-        known.expected_entropy,
-        known.mutual_information,
-        known.variation_ratio,
+        result.predictive_entropy,
+        result.expected_entropy,
+        result.mutual_information,
+        result.variation_ratio,
         surprise,
         confidence,
         likeliest == targets,
@@ -101,9 +101,9 @@ def random_words(text: Tensor, num_words: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(drawn).to(text.device)
 
 
-def auroc(strange: Tensor, usual: Tensor) -> float:
-    """AUROC: the probability that an out-of-distribution word scores higher than a usual one; .5 is chance."""
-    usual = usual.double().sort().values
-    below = torch.searchsorted(usual, strange.double())
-    up_to = torch.searchsorted(usual, strange.double(), right=True)
-    return float((below + up_to).double().mean() / (2 * len(usual)))  # ties count one half
+def auroc(out_of_domain: Tensor, in_domain: Tensor) -> float:
+    """AUROC: the probability that an out-of-distribution word scores higher than an in-domain word; .5 is chance."""
+    in_domain = in_domain.double().sort().values
+    below = torch.searchsorted(in_domain, out_of_domain.double())
+    up_to = torch.searchsorted(in_domain, out_of_domain.double(), right=True)
+    return float((below + up_to).double().mean() / (2 * len(in_domain)))  # ties count one half

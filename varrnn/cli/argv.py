@@ -15,13 +15,16 @@ from varrnn.config.schema import DROP_RATES
 from varrnn.errors import UserError
 from varrnn.version import __version__
 
-LONG = (  # Hydra's options
+HYDRA_LONG = (
     *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun"),
     *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info"),
 )
-SHORT = ("-h", "-c", "-p", "-r", "-m", "-sc", "-cp", "-cn", "-cd", "-i")
+HYDRA_SHORT = ("-h", "-c", "-p", "-r", "-m", "-sc", "-cp", "-cn", "-cd", "-i")
 PATHS = ("run_dir", "runs_root", *(f"task.{name}" for name in ("path", "train", "valid", "test", "csv")))
-WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c", "--package", "-p")
+HYDRA_WITH_VALUE = (
+    *("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"),
+    *("--cfg", "-c", "--package", "-p"),
+)
 
 
 def options_first(words: Sequence[str]) -> list[str]:
@@ -32,7 +35,7 @@ def options_first(words: Sequence[str]) -> list[str]:
             overrides.append(word)
             continue
         options.append(word)
-        if word in WITH_VALUE:
+        if word in HYDRA_WITH_VALUE:
             options += [value for value in (next(waiting, None),) if value is not None]
     return [*options, *overrides]
 
@@ -53,7 +56,7 @@ def reject_flag(word: str, value: str | None) -> None:
 def is_known_flag(word: str) -> bool:
     """Whether Hydra has this option; unambiguous prefixes of long options count."""
     name = word.split("=")[0]
-    return name in SHORT or (name.startswith("--") and any(flag.startswith(name) for flag in LONG))
+    return name in HYDRA_SHORT or (name.startswith("--") and any(flag.startswith(name) for flag in HYDRA_LONG))
 
 
 def quote_path(word: str, sweep: bool = False) -> str:
@@ -97,7 +100,7 @@ GROUPS = {
     "sweep": "many runs in one command",
     "launcher": "where the runs of a sweep are executed",
 }
-KEYS = (
+HELP_KEYS = (  # shown without `--help all`
     *("seed", "cell", "device", "threads", *(f"model.{name}" for name in DROP_RATES)),
     *("optim.epochs", "optim.lr", "optim.decay", "optim.max_epoch", "optim.weight_decay", "optim.clip"),
     *("task.path", "task.steps", "train.early_stopping", "train.patience", "mc.samples", "mc.word_dropout"),
@@ -116,7 +119,7 @@ def help_requested(words: list[str]) -> bool:
     return bool({"-h", "--help"} & set(words))
 
 
-def text(all_keys: bool = False) -> str:
+def format_help(all_keys: bool = False) -> str:
     """The help page; `--help all` also lists the rarely used keys."""
     lines = ["usage: python run.py [-m] [GROUP=CHOICE ...] [KEY=VALUE ...]", "", EXAMPLES, "", "Groups"]
     for group, description in GROUPS.items():
@@ -133,7 +136,7 @@ def text(all_keys: bool = False) -> str:
     docs, defaults = option_docs(), flatten(compose([]))
     for key, source in tied_rates(compose_raw([])).items():
         docs[source] += f"; variants set {key} to the same value unless it is given"
-    for key in docs if all_keys else KEYS:
+    for key in docs if all_keys else HELP_KEYS:
         default = f"={format_override(defaults[key])}" if key in defaults else ""
         lines.append(f"  {key + default:32} {docs[key]}")
     return "\n".join(lines)
@@ -150,5 +153,5 @@ def first_comment(file: Path) -> str:
 def maybe_print_help() -> None:
     """Print the help page and exit, if the arguments ask for it."""
     if help_requested(sys.argv[1:]):
-        print(text(all_keys="all" in sys.argv[1:]))
+        print(format_help(all_keys="all" in sys.argv[1:]))
         sys.exit(0)

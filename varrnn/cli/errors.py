@@ -41,8 +41,8 @@ def user_errors() -> Iterator[None]:
 
         if not out_of_memory(error):
             raise
-        said = next(iter(str(error).splitlines()), "")
-        print(f"error: not enough memory ({said}); free some, or use another device", file=sys.stderr)
+        message = next(iter(str(error).splitlines()), "")
+        print(f"error: not enough memory ({message}); free some, or use another device", file=sys.stderr)
         sys.exit(1)
 
 

@@ -19,19 +19,20 @@ from yaml import YAMLError
 
 from varrnn import fileio
 from varrnn.config import schema
-from varrnn.config.schema import CHOICE_GROUPS, EPOCHS_KEY, NON_IDENTITY_KEYS, RunConfig, effective, flatten
+from varrnn.config.identity import config_identity, identity_options
+from varrnn.config.schema import CHOICE_GROUPS, EPOCHS_KEY, RunConfig, flatten
 from varrnn.config.validation import check, check_names, suggest
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 
 CONFIGS = PROJECT_ROOT / "configs"
 COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, UserError)  # e.g. a choice from another --config-dir
-OWN_FILES = ("task.train", "task.valid", "task.test", "task.csv")  # options that name the user's files
+USER_FILES = ("task.train", "task.valid", "task.test", "task.csv")  # options that name the user's files
 MAX_FILE_NAME = 40  # characters of such a file in the name of a folder
 MAX_NAME_BYTES = 200  # bytes of a folder's name; file systems stop at 255
 
 
-def register() -> None:
+def register_schema() -> None:
     """Register the schema with Hydra, which then rejects wrong keys and types; tuned files use `of_cell`."""
     OmegaConf.register_new_resolver("of_cell", lambda values, cell: values[cell], replace=True)
     OmegaConf.register_new_resolver("expanduser", os.path.expanduser, replace=True)
@@ -47,7 +48,7 @@ def _hydra() -> Iterator[None]:
     if GlobalHydra.instance().is_initialized():
         yield
     else:
-        register()
+        register_schema()
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             yield
 
@@ -71,7 +72,7 @@ def tied_rates(composed: DictConfig) -> dict[str, str]:
     return {f"model.{name}": f"model.{tie[1]}" for name, tie in found.items() if tie}
 
 
-def moved_rates(composed: DictConfig, overrides: Sequence[str]) -> list[str]:
+def explain_tied_rates(composed: DictConfig, overrides: Sequence[str]) -> list[str]:
     """One line for every override that also changes a tied dropout rate."""
     given = dict(word.split("=", 1) for word in overrides if "=" in word)
     return [
@@ -89,29 +90,10 @@ def to_config(raw: DictConfig, chosen: Mapping[str, str] | None = None) -> RunCo
     known = flatten(config)
     for key in flatten(OmegaConf.to_container(raw)):  # type: ignore[arg-type]
         if key not in known:  # added with +key=
-            raise UserError(f"{key}: there is no such option{suggest(key, list(known))}")
+            raise UserError(f"{key}: there is no such option{suggest(key, list(known))}; see python run.py --help")
     check(config)
     check_names(choices(config), chosen or {})
     return config
-
-
-def folder_identity(config: RunConfig) -> dict[str, Any]:
-    """The identity of a run's folder: the run's identity without its number of epochs."""
-    return {key: value for key, value in identity(config).items() if key != EPOCHS_KEY}
-
-
-def identity(config: RunConfig | dict[str, Any]) -> dict[str, Any]:
-    """A run's identity: every option that affects its numbers, without device, paths, logging and the like."""
-    return effective(identity_options(flatten(config)))
-
-
-def identity_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those that do not affect a run's numbers."""
-    return {
-        key: value
-        for key, value in options.items()
-        if not any(key == skip or key.startswith(skip + ".") for skip in NON_IDENTITY_KEYS)
-    }
 
 
 def choices(config: RunConfig) -> dict[str, str]:
@@ -133,7 +115,7 @@ def defaults(chosen: Mapping[str, str]) -> dict[str, Any]:
 def diff(config: RunConfig) -> dict[str, Any]:
     """The sorted options that differ from composing the group choices alone."""
     base = defaults(choices(config))
-    return {key: value for key, value in identity(config).items() if key != "seed" and base.get(key) != value}
+    return {key: value for key, value in config_identity(config).items() if key != "seed" and base.get(key) != value}
 
 
 def run_dir(config: RunConfig) -> Path:
@@ -148,16 +130,16 @@ def run_dir(config: RunConfig) -> Path:
     root = Path(config.runs_root).expanduser()
     folder = root / relative_dir(choices(config), short_paths(differs), config.seed)
     early = root / relative_dir(choices(config), differs, config.seed)
-    return early if early.is_dir() and not folder.is_dir() else folder  # early versions wrote whole paths
+    return early if early.is_dir() and not folder.is_dir() else folder  # early versions put whole paths into the name
 
 
 def short_paths(differs: dict[str, Any]) -> dict[str, Any]:
     """The user's files as the first file's name and a hash of all paths; config.yaml has the whole paths."""
-    files = {key: str(value) for key, value in sorted(differs.items()) if key in OWN_FILES and value is not None}
+    files = {key: str(value) for key, value in sorted(differs.items()) if key in USER_FILES and value is not None}
     if not files:
         return differs
     rest = {key: value for key, value in differs.items() if key not in files}
-    first = next(key for key in OWN_FILES if key in files)
+    first = next(key for key in USER_FILES if key in files)
     name = f"{Path(files[first]).name[:MAX_FILE_NAME]}~{short_hash(format_overrides(files))}"
     return rest | {first.removeprefix("task."): name}
 
@@ -186,7 +168,7 @@ def relative_dir(chosen: dict[str, str], differs: dict[str, Any], seed: int) -> 
     return Path(*(chosen[group] for group in CHOICE_GROUPS), name, f"seed_{seed}")
 
 
-def save(config: RunConfig, file: Path) -> None:
+def save_config(config: RunConfig, file: Path) -> None:
     """Write config.yaml, all values resolved."""
     fileio.write_text(file, OmegaConf.to_yaml(asdict(config)), schema.OTHER_FOLDER)
 
@@ -195,13 +177,14 @@ def load_config(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config of an existing run, with overrides of `mc.*`, logger, device, threads and progress."""
     file = Path(folder) / "config.yaml"
     if not file.is_file():
-        raise UserError(f"{folder}: not a run's folder (it has no config.yaml)")
+        raise UserError(f"{folder}: not a run's folder (it has no config.yaml); give a folder that ends in seed_N")
     made = OmegaConf.structured(RunConfig)
     for override in overrides:
         key = override.split("=", 1)[0]
         if "=" not in override or not (key.startswith(("mc.", "logger.")) or key in ("device", "threads", "progress")):
             raise UserError(
-                f"{override}: for a finished run only mc.*=, logger.*=, device=, threads= and progress= can change"
+                f"{override}: for a finished run only mc.*=, logger.*=, device=, threads= and progress= can change; "
+                "leave it out"
             )
     try:
         saved = OmegaConf.load(file)

@@ -1,4 +1,4 @@
-"""The identity of a run, computed from the overrides that would start it."""
+"""The identity of a run, every option that affects its numbers: of a config, of a folder, of overrides, of a record."""
 
 from __future__ import annotations
 
@@ -7,10 +7,40 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from varrnn.config.schema import DROP_RATES, EPOCHS_KEY, KIND_KEY, SENTIMENT, TASKS, RunConfig, flatten, task_kind
+from varrnn.config.schema import (
+    DROP_RATES,
+    EPOCHS_KEY,
+    KIND_KEY,
+    NON_IDENTITY_KEYS,
+    SENTIMENT,
+    TASKS,
+    RunConfig,
+    effective,
+    flatten,
+    task_kind,
+)
 
 Run = tuple[str, ...]  # a run as overrides of run.py, without the seed
 SEED_KEYS = ("seed",)  # may differ between equal runs, like schema.NON_IDENTITY_KEYS
+
+
+def identity_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those that do not affect a run's numbers, such as device, paths and logging."""
+    return {
+        key: value
+        for key, value in options.items()
+        if not any(key == skip or key.startswith(skip + ".") for skip in NON_IDENTITY_KEYS)
+    }
+
+
+def config_identity(config: RunConfig | dict[str, Any]) -> dict[str, Any]:
+    """The identity of a config: its options by dotted name that affect the run's numbers."""
+    return effective(identity_options(flatten(config)))
+
+
+def folder_identity(config: RunConfig) -> dict[str, Any]:
+    """The identity of a config without its number of epochs: runs of different lengths share a folder."""
+    return {key: value for key, value in config_identity(config).items() if key != EPOCHS_KEY}
 
 
 class Identity(NamedTuple):
@@ -42,7 +72,7 @@ def identity_of(run: Run) -> Identity:
     groups = tuple(override for override in run if override not in values)
     merged = OmegaConf.merge(_compose_raw(groups), OmegaConf.from_dotlist(values))
     made = compose.to_config(merged)  # type: ignore[arg-type]
-    return Identity(compose.choices(made), compose.identity(made))
+    return Identity(compose.choices(made), config_identity(made))
 
 
 @functools.cache
@@ -67,8 +97,8 @@ def matches(found: Identity, wanted: Identity, ignore_prefixes: tuple[str, ...] 
         ignore_prefixes = (*ignore_prefixes, EPOCHS_KEY)
     ignore_prefixes = (*SEED_KEYS, KIND_KEY, *ignore_prefixes)  # the kind follows from the task's name
     compared = (key for key in wanted.options if not key.startswith(ignore_prefixes))
-    usual = schema_defaults()
-    return all(found.options.get(key, usual.get(key)) == wanted.options[key] for key in compared)
+    defaults = schema_defaults()
+    return all(found.options.get(key, defaults.get(key)) == wanted.options[key] for key in compared)
 
 
 @functools.cache

@@ -18,11 +18,13 @@ def run_command(config: RunConfig) -> str:
     """The command that starts this run again, or resumes it."""
     chosen = [f"{group}={name}" for group, name in compose.choices(config).items()]
     try:
-        base, mine = compose.flatten(compose.compose(chosen)), compose.flatten(config)
+        base, options = compose.flatten(compose.compose(chosen)), compose.flatten(config)
     except compose.COMPOSE_ERRORS:  # choices from a --config-dir, which config.yaml does not store
         return f"the same command as before, with its --config-dir ({' '.join(chosen)} seed={config.seed})"
     differs = [
-        f"{key}={format_override(mine[key])}" for key in mine if key not in NOT_REPEATED and base.get(key) != mine[key]
+        f"{key}={format_override(value)}"
+        for key, value in options.items()
+        if key not in NOT_REPEATED and base.get(key) != value
     ]
     words = [*chosen, *differs, f"seed={config.seed}"]
     if config.runs_root != RunConfig().runs_root:
@@ -49,7 +51,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _is_literal(word: str) -> bool:
-    """Whether Hydra needs quotes: `a=b` and letters beyond a to z are not values, `true` and `1e3` not strings."""
+    """Whether Hydra reads the word as a string without quotes; not `a=b`, letters beyond a to z, `true` or `1e3`."""
     try:
         return (
             re.search(r"[\s$]", word) is None and OverridesParser.create().parse_override(f"x={word}").value() == word

@@ -82,14 +82,14 @@ class OptimConfig:
 class TaskConfig:
     """The options of every task; see the subclasses."""
 
-    name: str = option("", "the task's name")
+    name: str = option("", "the task's name, that of its file in configs/task")
     kind: str = option("", "language_model or sentiment; follows from the task")
     path: str | None = option(None, "folder (or file) of the data; default: $VARRNN_DATA/<corpus>, then data/<corpus>")
     steps: int = option(35, "length T of a training sequence")
     batch_size: int = option(20, "sequences per update")
 
     @property
-    def own_files(self) -> bool:
+    def user_files(self) -> bool:
         """Whether the data are the user's files, which may change between two starts."""
         return False
 
@@ -99,7 +99,7 @@ class LanguageModelConfig(TaskConfig):
     """Language modelling: predict the next word; the metric is perplexity."""
 
     kind: str = option(LANGUAGE_MODEL, "language_model: predict the next word")
-    corpus: str = option("pydoc", "which text: ptb, pydoc or text (your files)")
+    corpus: str = option("pydoc", "which text, by its name in varrnn/data/registry.py; set by task=")
     train: str | None = option(None, "corpus=text: the training text")
     valid: str | None = option(None, "corpus=text: the validation text")
     test: str | None = option(None, "corpus=text: the test text")
@@ -107,7 +107,7 @@ class LanguageModelConfig(TaskConfig):
     headline: str = option("exact", "which validation perplexity is shown first: exact, or authors (their normaliser)")
 
     @property
-    def own_files(self) -> bool:
+    def user_files(self) -> bool:
         return self.corpus == "text"
 
 
@@ -116,7 +116,7 @@ class SentimentConfig(TaskConfig):
     """Sentiment regression: predict a rating from a segment of T words; the metric is RMSE in rating units."""
 
     kind: str = option(SENTIMENT, "sentiment: predict a rating")
-    reviews: str = option("synthetic", "which reviews: cornell, synthetic or csv (your file)")
+    reviews: str = option("synthetic", "which reviews, by their name in varrnn/data/registry.py; set by task=")
     csv: str | None = option(None, "reviews=csv: a file with the columns text and rating; task=reviews takes task.path")
     max_words: int = option(20_000, "words with this id or a higher one become the unknown word")
     hold_out: float = option(
@@ -136,7 +136,7 @@ class SentimentConfig(TaskConfig):
     untied_naive: bool = option(False, "per-step masks are also drawn per gate (the Keras fork)")
 
     @property
-    def own_files(self) -> bool:
+    def user_files(self) -> bool:
         return self.reviews == "csv"
 
 
@@ -164,10 +164,10 @@ class MCConfig:
 
 
 @dataclass
-class Logger:
+class LoggerConfig:
     """Where live curves are logged, in addition to log.csv."""
 
-    name: str = option("csv", "csv (log.csv only), tensorboard or wandb")
+    name: str = option("csv", "the logger's name, that of its file in configs/logger; csv writes log.csv only")
     project: str = option("varrnn", "wandb: the project that runs appear in")
     mode: str = option("online", "wandb: online, offline or disabled")
 
@@ -182,7 +182,7 @@ class RunConfig:
     task: TaskConfig = option(TaskConfig, "the data and the prediction target")
     train: TrainConfig = option(TrainConfig, "model selection, logging and checkpoints")
     mc: MCConfig = option(MCConfig, "MC dropout at test time")
-    logger: Logger = option(Logger, "live curves")
+    logger: LoggerConfig = option(LoggerConfig, "live curves")
     cell: str = option("lstm", f"the recurrent cell: {', '.join(CELLS)}")
     protocol: str = option("paper", "paper (as the text says), or authors_code (as their published code does)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
@@ -222,8 +222,10 @@ def flatten(config: RunConfig | Mapping[str, Any], prefix: str = "") -> dict[str
 
 
 def task_kind(task: Mapping[str, Any], prefix: str = "") -> str:
-    """The kind of a saved task. Configs and records from before `task.kind` existed lack it; in these, only sentiment
-    tasks have the option `reviews`.
+    """The kind of a saved task.
+
+    Configs and records from before `task.kind` existed lack it; in these, only sentiment tasks have the option
+    `reviews`.
     """
     return task.get(f"{prefix}kind") or (SENTIMENT if f"{prefix}reviews" in task else LANGUAGE_MODEL)
 

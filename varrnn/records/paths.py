@@ -50,12 +50,12 @@ def benchmark_path(machine: Mapping[str, Any], folder: Path = RECORDS) -> Path:
 def differences(record: Record) -> dict[str, Any]:
     """The options that differ from the defaults of the record's choices."""
     try:
-        usual = _defaults(tuple(record.choices.items()))
+        current_defaults = _defaults(tuple(record.choices.items()))
     except COMPOSE_ERRORS:  # a choice from a --config-dir: its defaults are unknown, so use the recorded ones
         return dict(record.diff)
-    mine = record.identity.options
-    compared = (key for key in usual if key in mine and key not in SEED_KEYS)
-    return {key: mine[key] for key in compared if mine[key] != usual[key]}
+    options = record.identity.options
+    compared = (key for key in current_defaults if key in options and key not in SEED_KEYS)
+    return {key: options[key] for key in compared if options[key] != current_defaults[key]}
 
 
 @functools.cache
@@ -135,7 +135,7 @@ def relocate(folder: Path = RECORDS) -> list[tuple[Path, Path]]:
         wanted[new] = old
     moves = [(old, new) for old, new in moves if old != new]
     for _, new in moves:
-        fileio.folder(new.parent)  # check that it is writable before anything is moved
+        fileio.make_folder(new.parent)  # check that it is writable before anything is moved
     waiting = [(old.rename(old.with_suffix(TMP_SUFFIX)), new) for old, new in moves]  # two records may swap paths
     for old, new in waiting:
         old.rename(new)

@@ -66,7 +66,7 @@ def publish_gpu_check(file: Path, found: dict[str, Any], records: Path, reposito
         names = ", ".join(tests.get("failures") or [])
         raise UserError(
             f"{file}: {tests.get('failed')} of its tests failed ({names}), {tests.get('passed')} passed, so its speed "
-            "is no evidence; send us the file in an issue"
+            "is not evidence; send us the file in an issue"
         )
     check_commits(file, {"commit": machine.get("commit")}, repository)
     check_no_paths(file, found)
@@ -106,9 +106,9 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{file}: not valid JSON ({error})") from error
+        raise UserError(f"{file}: not valid JSON ({error}); run again") from error
     if not isinstance(summary, dict):
-        raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}")
+        raise UserError(f"{file}: a summary is a JSON object, this is a {type(summary).__name__}; run again")
     if summary.get("schema") != SCHEMA:
         raise UserError(f"{file}: schema is {summary.get('schema')!r}; this version publishes schema {SCHEMA}")
     shape = record_schema.KINDS.get(str(summary.get("kind")), record_schema.RUN)
@@ -126,10 +126,10 @@ def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
     epochs, options = summary["history"]["epoch"][-1:], flatten(summary["config"])
     if EPOCHS_KEY not in options:
         raise UserError(f"{folder}: no optim.epochs in the config of summary.json; run again")
-    asked, cut_short = options[EPOCHS_KEY], options.get("train.patience")
-    if not epochs or (not cut_short and epochs != [asked]):
-        raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {asked} epochs; start the same command again")
-    if not {"test_ppl", "test_rmse", "valid_rmse"} & summary["metrics"].keys():
+    requested, cut_short = options[EPOCHS_KEY], options.get("train.patience")
+    if not epochs or (not cut_short and epochs != [requested]):
+        raise UserError(f"{folder}: {epochs[0] if epochs else 0} of {requested} epochs; start the same command again")
+    if not any(name.startswith("test_") or name == "valid_rmse" for name in summary["metrics"]):
         raise UserError(f"{folder}: no final metric in summary.json; start the same command again")
 
 
@@ -200,9 +200,9 @@ def check_no_paths(folder: Path, record: Mapping[str, Any]) -> None:
     """Final check: a committed file must not contain an absolute path or a name of this machine."""
     host = socket.gethostname()
     named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])")
-    telling = len(host) > 3 and host not in public_words()
+    distinctive = len(host) > 3 and host not in public_words()
     for text in _texts(record):
-        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (telling and named.search(text)):
+        if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", text) or (distinctive and named.search(text)):
             raise UserError(f"{folder}: {text!r} in summary.json names this machine or a path on it; remove it by hand")
 
 
@@ -210,8 +210,15 @@ def public_words() -> set[str]:
     """The names of choices and options, which may occur even if they equal the machine's name (`small`)."""
     names = {file.stem for file in (ROOT / "configs").rglob("*.yaml")}
     kinds = (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
-    usual = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
-    return {FINISHED, UNSTABLE, *BUILT_IN, *names, *(word for name in names for word in name.split("_")), *usual}
+    default_words = {field.default for kind in kinds for field in fields(kind) if isinstance(field.default, str)}
+    return {
+        FINISHED,
+        UNSTABLE,
+        *BUILT_IN,
+        *names,
+        *(word for name in names for word in name.split("_")),
+        *default_words,
+    }
 
 
 def _texts(value: Any) -> Iterator[str]:

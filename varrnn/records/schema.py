@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     """The validity check of an entry, and a description of valid values."""
 
     is_valid: Callable[[Any], bool]
-    words: str
+    description: str
 
 
 def is_int(value: Any) -> bool:
@@ -100,12 +100,12 @@ def validation_error(
         return f"no {', '.join(absent)} in this record"
     for key, entry in {**optional, **shape}.items():
         if key in content and not entry.is_valid(content[key]):
-            return f"{key} is {json.dumps(content[key])[:40]}, it should be {entry.words}"
+            return f"{key} is {json.dumps(content[key])[:40]}, it should be {entry.description}"
     return ""
 
 
-def check(path: Path, content: Mapping[str, Any], shape: Mapping[str, Entry], way_out: str) -> None:
+def check(path: Path, content: Mapping[str, Any], shape: Mapping[str, Entry], hint: str) -> None:
     """Raise for a damaged record."""
     found = validation_error(content, shape)
     if found:
-        raise UserError(f"{path}: {found}; {way_out}")
+        raise UserError(f"{path}: {found}; {hint}")

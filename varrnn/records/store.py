@@ -26,7 +26,7 @@ from varrnn.version import SCHEMA
 
 ROOT = PROJECT_ROOT
 RECORDS = ROOT / "results" / "records"
-AGAIN = "delete the file and publish the run again"
+PUBLISH_AGAIN = "delete the file and publish the run again"
 TMP_SUFFIX = ".moving"  # suffix of a record while `relocate` moves it
 
 
@@ -90,7 +90,7 @@ class Record:
 
 
 class Curve(NamedTuple):
-    """A history column over seeds."""
+    """Mean and standard deviation of a history column over seeds."""
 
     epochs: np.ndarray
     mean: np.ndarray
@@ -211,7 +211,7 @@ def load(folder: Path | str = RECORDS) -> Records:
             integrity.check_digest(path, content)
             benchmarks.append(content)
         elif content.get("kind") == "ensemble":
-            record_schema.check(path, content, record_schema.ENSEMBLE, AGAIN)
+            record_schema.check(path, content, record_schema.ENSEMBLE, PUBLISH_AGAIN)
             check_integrity(path, content)
             ensembles.append(content)
         else:
@@ -231,9 +231,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); {AGAIN}") from error
+        raise UserError(f"{path}: not valid JSON ({error}); {PUBLISH_AGAIN}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}")
+        raise UserError(f"{path}: a record is a JSON object, this is a {type(content).__name__}; {PUBLISH_AGAIN}")
     return content
 
 
@@ -253,6 +253,8 @@ def check_integrity(path: Path, content: Mapping[str, Any]) -> None:
 
 def as_record(path: Path, content: Mapping[str, Any]) -> Record:
     if content.get("schema") != SCHEMA:
-        raise UserError(f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}")
-    record_schema.check(path, content, record_schema.RUN, AGAIN)
+        raise UserError(
+            f"{path}: schema is {content.get('schema')!r}, this version reads schema {SCHEMA}; {PUBLISH_AGAIN}"
+        )
+    record_schema.check(path, content, record_schema.RUN, PUBLISH_AGAIN)
     return Record(path=path, content=content, **{key: content[key] for key in record_schema.RUN})

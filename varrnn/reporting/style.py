@@ -66,7 +66,7 @@ SEQUENCE = "viridis"  # for sweeps: from dark (low) to light (high)
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Save as PDF and PNG without dates, so that equal records give equal files. The name may contain dots."""
     files = {folder / f"{name}.pdf": "CreationDate", folder / f"{name}.png": "Software"}
-    with fileio.writing(fileio.folder(folder)):
+    with fileio.writing(fileio.make_folder(folder)):
         for path, dated in files.items():
             figure.savefig(path, metadata={dated: None})
     return list(files)

@@ -48,7 +48,7 @@ class Table:
 
     def write(self, folder: Path) -> list[Path]:
         """name.md, name.tex and name.csv below results/tables."""
-        target = fileio.folder(folder / "tables")
+        target = fileio.make_folder(folder / "tables")
         written = []
         for suffix, text in ((".md", self.document()), (".tex", self.latex()), (".csv", self.csv())):
             path = target / f"{self.name}{suffix}"

@@ -31,6 +31,7 @@ class Artefact:
     claims: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
     more: tuple[str, ...] = ()  # further commands, not of run.py
+    is_figure: bool = False  # a figure without any record is not drawn; tables and pages are always written
 
     def has_data(self, records: Records) -> bool:
         """Whether there is something to show: a record of one of its runs, or it needs no runs."""
@@ -92,7 +93,7 @@ def _answer(artefact: Artefact, options: argparse.Namespace) -> list[str]:
     records = load(options.records)
     if options.missing:
         return artefact.commands(records)
-    written = artefact.render(records, fileio.folder(options.out))
+    written = artefact.render(records, fileio.make_folder(options.out))
     tables = [path.read_text(encoding="utf-8") for path in written if path.suffix == ".md"]
     return [*tables, *_verdicts(artefact, records), *(f"wrote {path}" for path in written)]
 

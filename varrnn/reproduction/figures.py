@@ -39,7 +39,7 @@ _collected: ContextVar[list[Figure] | None] = ContextVar("collected", default=No
 
 
 @contextmanager
-def collect() -> Iterator[list[Figure]]:
+def collect_figures() -> Iterator[list[Figure]]:
     """Collect the figures drawn inside instead of saving them; the report page turns them into interactive charts."""
     figures: list[Figure] = []
     token = _collected.set(figures)
@@ -54,8 +54,8 @@ def in_style_order(runs: Mapping[str, Run]) -> dict[str, Run]:
     return {model: runs[model] for model in sorted(runs, key=lambda model: VARIANTS[model].order)}
 
 
-def variants(runs: Mapping[str, Run]) -> Curves:
-    """Curves that are variants of Table 1."""
+def variant_curves(runs: Mapping[str, Run]) -> Curves:
+    """Curves that are variants of Table 1, with the style and order of each variant."""
     return {model: (VARIANTS[model], run) for model, run in in_style_order(runs).items()}
 
 
@@ -103,7 +103,7 @@ def figure_artefact(
             draw(axes, records)
         return files
 
-    return Artefact(name, title, render, **rest)
+    return Artefact(name, title, render, is_figure=True, **rest)
 
 
 class Panel(NamedTuple):
@@ -146,7 +146,8 @@ def train_curve(group: Group) -> Curve:
     return group.curve(group.records[0].train_column)
 
 
-def history(column: str) -> Callable[[Group], Curve]:
+def history_curve(column: str) -> Callable[[Group], Curve]:
+    """A function that returns the mean of a history column over seeds, for `plot_curves`."""
     return lambda group: group.curve(column)
 
 
@@ -215,7 +216,7 @@ def _line(axes: Axes, curve: Curve, line_style: LineStyle, group: Group, made_by
     error_band(axes, curve, line_style.colour)
 
 
-def fold(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Wrap text without breaking overrides, so that they can be copied."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
@@ -230,25 +231,25 @@ def not_run_panel(axes: Axes, runs: list[Run]) -> None:
     if len(needed) > 1:
         text += f"\n(and {len(needed) - 1} more)"
     width = 52 if len(axes.figure.axes) < 3 else 38  # characters that fit into a panel
-    lines = [line for part in text.split("\n") for line in fold(part, width)]
+    lines = [line for part in text.split("\n") for line in wrap(part, width)]
     anchor: dict[str, Any] = {"ha": "center", "va": "top", "transform": axes.transAxes}
     axes.text(0.5, 0.8, "not run", fontsize=9, color=REFERENCE, **anchor)
     axes.text(0.5, 0.66, "\n".join(lines), fontsize=5.5, family="monospace", **anchor)
 
 
-def reference(axes: Axes, value: float | None, label: str, line: str = "--") -> None:
+def reference_line(axes: Axes, value: float | None, label: str, line: str = "--") -> None:
     """Horizontal lines: the constant predictor, ridge regression, or a number from the paper."""
     if value is not None:
         axes.axhline(value, color=REFERENCE, linestyle=line, linewidth=0.9, label=f"{label} {value:.4g}", zorder=1)
 
 
-def baselines(axes: Axes, records: Records, curves: Curves) -> None:
+def plot_baselines(axes: Axes, records: Records, curves: Curves) -> None:
     """The constant predictor and bag-of-words ridge regression, from the records of this panel."""
     groups = [records.group(run) for _, run in curves.values()]
     for metric, label, line in (("constant_rmse", "constant", "--"), ("ridge_rmse", "ridge", ":")):
         values = {round(v, 4) for v in (group.mean(metric) for group in groups) if v is not None}
         if len(values) == 1:
-            reference(axes, values.pop(), label, line)
+            reference_line(axes, values.pop(), label, line)
 
 
 def decorate(axes: Axes, title: str = "", xlabel: str = "epoch", ylabel: str = "", legend: bool = True) -> None:
@@ -273,13 +274,13 @@ def error_panel(
 ) -> None:
     """A panel of figures 3 to 12: test error against epochs, with the constant predictor and ridge regression."""
     if plot_curves(axes, records, curves, get_curve):
-        baselines(axes, records, curves)
+        plot_baselines(axes, records, curves)
     decorate(axes, title, ylabel="RMSE")
 
 
 def approximation_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
     """A panel of figures 9 and 12: test error of the dropout approximation against epochs."""
-    error_panel(axes, records, curves, title, history("test_rmse"))
+    error_panel(axes, records, curves, title, history_curve("test_rmse"))
 
 
 def train_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None:
@@ -295,12 +296,12 @@ def loss_panel(axes: Axes, records: Records, curves: Curves, title: str) -> None
     decorate(axes, title, xlabel="batch", ylabel="train loss")
 
 
-def combinations(runs: Mapping[str, Run]) -> Curves:
+def combination_curves(runs: Mapping[str, Run]) -> Curves:
     """The four settings of figure 4a."""
     return {role: (LineStyle(role, COMBINATIONS[role][0], COMBINATIONS[role][1]), run) for role, run in runs.items()}
 
 
-def grid(runs: Mapping[str, Run]) -> Curves:
+def grid_curves(runs: Mapping[str, Run]) -> Curves:
     """The (p, weight decay) settings of figures 10 and 12: one colour per decay, solid for p=.25, dashed for p=.5."""
     decays = list(dict.fromkeys(role.split("decay=")[1] for role in runs))
     line_styles = sweep(decays)

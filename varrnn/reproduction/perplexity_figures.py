@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from matplotlib.axes import Axes
 
-from varrnn.records.store import Group
+from varrnn.records.store import Group, Records
 from varrnn.reporting.style import VARIANTS
-from varrnn.reproduction.figures import decorate, error_band, not_run_panel, reference
-from varrnn.reproduction.runs import Run, command
+from varrnn.reproduction.artefact import Artefact
+from varrnn.reproduction.figures import (
+    decorate,
+    error_band,
+    figure_artefact,
+    in_style_order,
+    not_run_panel,
+    reference_line,
+)
+from varrnn.reproduction.runs import TABLE1_MODELS, Run, command, language_model
 
 ZOOM = 0.4  # share of the epochs, at the end, shown again in the inset
+
+
+def learning_curve_figure(
+    file: str,
+    title: str,
+    size: str,
+    panel_title: str,
+    column: str,
+    height: float,
+    find_group: Callable[[Records, Run], Group] = Records.group,
+    paper: Mapping[str, float | None] | None = None,
+    paper_mc: Mapping[str, float | None] | None = None,
+    baseline: tuple[float | None, str] = (None, ""),
+) -> Artefact:
+    """An artefact of two panels for the variants of Table 1 at one size: `validation_panel` and `mc_panel`.
+
+    `find_group` returns the records of a run; for the small model, those of the best point of its grid.
+    """
+    runs = in_style_order({model: language_model(size, model) for model in TABLE1_MODELS})
+
+    def draw(panels: list[Axes], records: Records) -> None:
+        groups = {model: find_group(records, run) for model, run in runs.items()}
+        validation_panel(panels[0], groups, runs, column, panel_title, paper, baseline)
+        mc_panel(panels[1], groups, runs, paper_mc)
+
+    return figure_artefact(file, title, draw, panels=2, height=height, runs=tuple(runs.values()))
 
 
 def validation_panel(
@@ -50,7 +84,7 @@ def validation_panel(
             panel.axhline(value, color=VARIANTS[model].colour, linestyle=":", lw=0.9, zorder=1)
     if published:
         axes.plot([], [], ":", color="0.4", lw=0.9, label="dotted: the paper's value of the same colour")
-    reference(axes, *baseline)
+    reference_line(axes, *baseline)
     axes.set_ylim(0.93 * lowest, 3.2 * lowest)
     if zoom:
         late = {model: curve for model, curve in curves.items() if curve.epochs[-1] >= start}

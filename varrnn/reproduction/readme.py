@@ -84,7 +84,7 @@ def claims_part(verdicts: Verdicts) -> list[str]:
     return parts
 
 
-def columns(table: Table, wanted: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def select_columns(table: Table, wanted: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Some columns of a table, by name."""
     indices = [list(table.columns).index(name) for name in wanted]
     return Table("", "", wanted, [[row[index] for index in indices] for row in rows]).markdown()
@@ -109,7 +109,7 @@ def table1_part(module: ModuleType, records: Records) -> list[str]:
             "n",
             "hardware",
         )
-        parts += [f"**{table.title}**, perplexity on the Penn Treebank:", columns(table, wanted, table.rows)]
+        parts += [f"**{table.title}**, perplexity on the Penn Treebank:", select_columns(table, wanted, table.rows)]
     return parts
 
 
@@ -118,7 +118,7 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     if not any(record.choices["size"] == "small" for record in records.runs):
         return []
     rows = [row for row in table.rows if tables.NOT_RUN not in row]
-    shown = columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
+    shown = select_columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = (
         "The standard model follows Zaremba et al.'s recipe and is reported at its best validation epoch. All columns: "
         "[tables/small.md](tables/small.md), the grid: [tables/small_grid.md](tables/small_grid.md)."
@@ -141,7 +141,7 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     pages = "discussion: [SENTIMENT.md](SENTIMENT.md), all runs: [tables/sentiment.md](tables/sentiment.md)"
     title = f"## Sentiment analysis\n\nFigure 3; {pages}."
     picture = "![Sentiment analysis, figure 3](figures/figure3.png)"
-    return [title, columns(table, wanted, table.rows), table.note, picture]
+    return [title, select_columns(table, wanted, table.rows), table.note, picture]
 
 
 def speed_part(module: ModuleType, records: Records) -> list[str]:

@@ -57,7 +57,7 @@ class SweepCallback(Callback):
             raise UserError(f"run_dir={config.run_dir}: a multirun has several runs; set runs_root= instead")
         if wrong := non_identity_key(config) or unsupported_rate(config):
             raise UserError(wrong)
-        print("".join(f"note: {line}\n" for line in compose.moved_rates(config, config.hydra.overrides.task)), end="")
+        print_notes(config, config.hydra.overrides.task)
         # files of an earlier sweep, if hydra.sweep.dir is given
         left = [folder / STOP_FILE, *folder.glob("failed_*.json")]
         for file in left:
@@ -77,6 +77,12 @@ class SweepCallback(Callback):
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the second one stops at once
         if SweepCallback.folder is not None:
             request_stop(SweepCallback.folder)
+
+
+def print_notes(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Print which overrides also change a dropout rate that the model ties to theirs."""
+    for line in compose.explain_tied_rates(config, overrides):
+        print(f"note: {line}")
 
 
 def request_stop(folder: Path) -> None:
@@ -111,16 +117,16 @@ def run(composed: DictConfig) -> None:
     """Execute a composed config: one run; in a sweep, an error of the run does not end the sweep."""
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
-        job(composed)
+        run_job(composed)
     else:
         config = compose.to_config(composed, hydra.runtime.choices)
-        print("".join(f"note: {line}\n" for line in compose.moved_rates(composed, hydra.overrides.task)), end="")
+        print_notes(composed, hydra.overrides.task)
         from varrnn.training import run as training_run
 
         training_run.run(config)
 
 
-def job(composed: DictConfig) -> None:
+def run_job(composed: DictConfig) -> None:
     """One run of a sweep. An error is recorded in the sweep's folder, and `report_failures` shows it."""
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
@@ -136,10 +142,10 @@ def job(composed: DictConfig) -> None:
 
         with assign_resources(config, hydra, folder):
             training_run.run(config)
-    except KeyboardInterrupt as asked:
+    except KeyboardInterrupt as interrupt:
         if not parallel:
             raise
-        print(asked, file=sys.stderr, flush=True)
+        print(interrupt, file=sys.stderr, flush=True)
         request_stop(folder)  # no exception here: joblib would kill the other jobs before they have saved
     except Exception as error:
         failure = failures.record_failure(error, config, hydra.overrides.task)
@@ -192,7 +198,7 @@ def shares_machine(hydra: Any) -> bool:
 
 
 def num_workers(n_jobs: int, device: str) -> int:
-    """joblib's n_jobs as a number of processes: 0 means `num_workers`, negative values count down from all cores."""
+    """joblib's n_jobs as a number of processes: 0 means `max_parallel_runs`, negative values count down from all."""
     jobs = n_jobs or max_parallel_runs(device)
     return jobs if jobs > 0 else max(1, available_cores() + 1 + jobs)
 
@@ -225,8 +231,8 @@ def report_failures() -> Iterator[None]:
         yield
         if stop_requested():
             raise KeyboardInterrupt
-    except KeyboardInterrupt as asked:
-        if SweepCallback.folder is not None and not isinstance(asked, RunStopped):  # RunStopped prints a message
+    except KeyboardInterrupt as interrupt:
+        if SweepCallback.folder is not None and not isinstance(interrupt, RunStopped):  # RunStopped prints a message
             print(STOPPED, file=sys.stderr)
         raise
     except Exception as error:

@@ -8,6 +8,7 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from omegaconf import DictConfig
 
 from varrnn.config import compose
+from varrnn.config.identity import identity_options
 from varrnn.config.schema import EPOCHS_KEY
 
 UNKNOWN_COUNT = 10**6  # for sweeps whose points only Hydra or a sweeper plugin can count
@@ -36,8 +37,8 @@ def non_identity_key(config: DictConfig) -> str | None:
             return f"{key}: a sweep over folders would repeat the same run; give one folder"
         if key == EPOCHS_KEY:
             return f"{key}: a longer run continues the shorter one in the same folder; start each with another run_dir="
-        own_file = key == "task.path" and config.task.get("reviews") == "csv"  # another file is another run
-        if not own_file and not compose.identity_options({key: None}):
+        user_file = key == "task.path" and config.task.get("reviews") == "csv"  # another file is another run
+        if not user_file and not identity_options({key: None}):
             return f"{key}: its values do not distinguish runs; start them one after the other, without -m"
     return None
 
@@ -51,9 +52,9 @@ def unsupported_rate(config: DictConfig) -> str | None:
     if not (touched or ties):
         return None
     for name in chosen_models(config):
-        own = compose.compose([f"model={name}"]).model
+        model = compose.compose([f"model={name}"]).model
         for rate in (*touched, *ties):
-            if not getattr(own, rate):
+            if not getattr(model, rate):
                 return f"sweep={sweep} varies model.{rate}, which model={name} does not have; change one of them"
     return None
 

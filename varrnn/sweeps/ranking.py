@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity
 from varrnn.config.overrides import format_override
 from varrnn.config.schema import DROP_RATES
 from varrnn.errors import UserError
@@ -62,7 +63,7 @@ class Grid:
         """Task, size and model, and every choice that is not the default."""
         chosen = self.choices
         parts = [chosen["task"], chosen["size"], chosen["model"]]
-        parts += [chosen[key] for key, usual in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != usual]
+        parts += [chosen[key] for key, default in (("cell", "lstm"), ("protocol", "paper")) if chosen[key] != default]
         return parts + [f"{key}={value}" for key, value in self.fixed.items()]
 
     @property
@@ -98,7 +99,7 @@ class Grid:
         return point.values[self.keys.index(axis[0])]
 
 
-def load(folder: Path) -> Iterator[dict[str, Any]]:
+def load_summaries(folder: Path) -> Iterator[dict[str, Any]]:
     """The summaries of all runs below a folder (or published records)."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of runs; the runs of a sweep are below its runs_root")
@@ -116,26 +117,23 @@ def load(folder: Path) -> Iterator[dict[str, Any]]:
             yield content
 
 
-def grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
-    """Every group of runs that differ only in seeds and swept options (`sweep_keys` adds to the usual ones)."""
+def find_grids(summaries: Sequence[dict[str, Any]], sweep_keys: Sequence[str] = ()) -> list[Grid]:
+    """Every group of runs that differ only in seeds and swept options (GRID and `sweep_keys`)."""
     keys = (*GRID, *sweep_keys)
     groups: dict[str, list[dict[str, Any]]] = {}
     for summary in summaries:
-        rest = {key: value for key, value in identity(summary).items() if key not in keys and key != "seed"}
+        rest = {
+            key: value for key, value in config_identity(summary["config"]).items() if key not in keys and key != "seed"
+        }
         groups.setdefault(json.dumps([summary["choices"], rest]), []).append(summary)
     return [_grid(group, keys) for group in groups.values()]
-
-
-def identity(summary: dict[str, Any]) -> dict[str, Any]:
-    """The options of the run's identity."""
-    return compose.identity(summary["config"])
 
 
 def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
     score = _score(group)
     points: dict[Values, Point] = {}
     for summary in group:
-        options = identity(summary)
+        options = config_identity(summary["config"])
         values = tuple(options.get(key) for key in keys)
         value = summary["metrics"].get(score)
         point = points.setdefault(values, Point(values))
@@ -163,8 +161,8 @@ def _score(group: list[dict[str, Any]]) -> str:
     return next((name for name in names if finished and all(name in metrics for metrics in finished)), "")
 
 
-def table(grid: Grid) -> Table:
-    """The ranking."""
+def ranking_table(grid: Grid) -> Table:
+    """The grid points in order of their rank, with their values and numbers of seeds."""
     axes = grid.axes()
     columns = ("rank", *(axis_label(axis) for axis in axes), grid.score, "seeds")
     rows = [

@@ -32,8 +32,8 @@ def reject_unused_options(options: schema.TaskConfig, sources: Mapping[str, Sour
     for name in dict.fromkeys(name for source in sources.values() for name in source.options):
         value = getattr(options, name)
         if value is not None and name not in sources[chosen].options:
-            takers = " or ".join(f"task={source.task}" for source in sources.values() if name in source.options)
-            raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {takers}")
+            readers = " or ".join(f"task={source.task}" for source in sources.values() if name in source.options)
+            raise UserError(f"task.{name}={value}: task={options.name} does not read it; only with {readers}")
 
 
 class Step(NamedTuple):

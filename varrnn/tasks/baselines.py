@@ -11,7 +11,7 @@ import numpy as np
 
 from varrnn.data import cache
 from varrnn.data.files import sha256_of
-from varrnn.data.reviews import FIRST_RANK, Segments, held_out
+from varrnn.data.reviews import FIRST_RANK, Segments, count_held_out
 
 PENALTIES = (3000.0, 2000.0, 1000.0, 700.0, 500.0, 300.0, 200.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 MAX_ID = 4000
@@ -64,8 +64,8 @@ def choose_penalty(data: Segments) -> float:
 
 
 def _hold_out(data: Segments) -> Segments:
-    """Hold out the last tenth of the training reviews, as `segments(hold_out=0.1)` does."""
-    border = len(data.train_review) - held_out(data.train_review, HOLD_OUT)
+    """Hold out the last tenth of the training reviews, as `cut_segments(hold_out=0.1)` does."""
+    border = len(data.train_review) - count_held_out(data.train_review, HOLD_OUT)
     raw = data.train_y[border:] * data.std + data.mean
     return replace(
         data, train_x=data.train_x[:border], train_y=data.train_y[:border], valid_x=data.train_x[border:], valid_y=raw

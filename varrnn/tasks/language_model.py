@@ -81,12 +81,12 @@ class LanguageModelTask:
 
     def epoch_metrics(self, model: SequenceModel, epoch: int) -> Metrics:
         """Validation perplexity, exact and with the authors' normaliser."""
-        return perplexity.validation(model, self.valid, self.steps)
+        return perplexity.validation_perplexity(model, self.valid, self.steps)
 
     def final_metrics(self, model: SequenceModel) -> Metrics:
         """Validation perplexity, and that of the test text as a single stream from a zero state."""
         test = perplexity.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
-        return {**perplexity.validation(model, self.valid, self.steps), "test_ppl": test}
+        return {**perplexity.validation_perplexity(model, self.valid, self.steps), "test_ppl": test}
 
     def reference_metrics(self) -> Metrics:
         """No baselines: the tables list published ones."""

@@ -78,9 +78,9 @@ class MCPerplexity:
         """Add a window's log-probabilities (W, rows)."""
         here = slice(self.position, self.position + len(log_p))
         for group in range(GROUPS):
-            mine = log_p[:, (group - self.done) % GROUPS :: GROUPS]
-            if mine.shape[1]:
-                self.pass_log_sums[group, here] = mine.logsumexp(1)
+            members = log_p[:, (group - self.done) % GROUPS :: GROUPS]
+            if members.shape[1]:
+                self.pass_log_sums[group, here] = members.logsumexp(1)
         if self.partial_curve:
             before = self.log_sums[:, here].logsumexp(0)  # (W,)
             summed = torch.logaddexp(before.unsqueeze(1), log_p.logcumsumexp(1))  # (W, rows)
@@ -191,9 +191,9 @@ def check_tensor(name: str, value: Any, shape: tuple[int, ...], dtype: torch.dty
 
 def choose_batch(rows: int, memory_mb: int, num_words: int, device: torch.device) -> tuple[int, int]:
     """The samples in a batch, and the megabytes for their logits: as configured, or (0) by device."""
-    usual = {"cuda": (1000, 1024)}.get(device.type, (100, 256))
-    memory_mb = memory_mb or usual[1]
-    return rows or max(1, min(usual[0], memory_mb * 2**20 // (4 * num_words))), memory_mb
+    default_rows, default_mb = (1000, 1024) if device.type == "cuda" else (100, 256)
+    memory_mb = memory_mb or default_mb
+    return rows or max(1, min(default_rows, memory_mb * 2**20 // (4 * num_words))), memory_mb
 
 
 def sample_mask_batch(
@@ -238,7 +238,7 @@ def perplexity(model: SequenceModel, columns: Tensor, steps: int) -> float:
 
 
 @torch.no_grad()
-def validation(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, float]:
+def validation_perplexity(model: SequenceModel, columns: Tensor, steps: int) -> dict[str, float]:
     """Validation perplexity over all full windows: the exact one, and as the authors' code computes it.
 
     Their code sums the mean of each full window but divides by the number of windows BEFORE rounding it down (3687 / 35

@@ -12,7 +12,7 @@ from torch import Tensor
 from varrnn import rng
 from varrnn.config import schema
 from varrnn.data.registry import REVIEWS
-from varrnn.data.reviews import Segments, frequent_words, segments
+from varrnn.data.reviews import Segments, cut_segments, frequent_words
 from varrnn.errors import UserError
 from varrnn.tasks import baselines, sentiment_model
 from varrnn.tasks.base import Metrics, Step, reject_unused_options
@@ -155,10 +155,10 @@ class SentimentTask:
 
     def samples(self, epoch: int) -> int:
         """The MC samples of an epoch: 0 if MC is not measured, at least 50 in the last tenth of training."""
-        asked = self.options.mc_samples
-        if not asked or not schema.mc_due(epoch, self.options.mc_every, self.epochs):
+        requested = self.options.mc_samples
+        if not requested or not schema.mc_due(epoch, self.options.mc_every, self.epochs):
             return 0
-        return max(asked, LATE_SAMPLES) if epoch > LATE * self.epochs else asked
+        return max(requested, LATE_SAMPLES) if epoch > LATE * self.epochs else requested
 
     @property
     def _scored(self) -> tuple[str, Split]:
@@ -356,7 +356,7 @@ def load(config: schema.RunConfig, device: torch.device) -> SentimentTask:
     check(options)
     reject_unused_options(options, REVIEWS, options.reviews)
     reviews = REVIEWS[options.reviews].load(options)
-    data = segments(reviews, options.steps, options.max_words, options.hold_out)
+    data = cut_segments(reviews, options.steps, options.max_words, options.hold_out)
     words = frequent_words(reviews.texts, options.max_words)
     return SentimentTask(data, reviews.name, reviews.sha256, config, device, words)
 

@@ -18,9 +18,9 @@ from varrnn.config.schema import OTHER_FOLDER
 from varrnn.errors import UserError
 from varrnn.training.device import is_device_error
 
-FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # torch's messages for a full disk
+DISK_FULL = r"unexpected pos|file write failed|No space left|[Dd]isk quota"  # torch's messages for a full disk
 LOCK_ATTEMPTS, LOCK_SECONDS = 5, 0.1
-AGAIN = "remove checkpoint.pt, best.pt and summary.json (if they exist) to train this run again"
+TRAIN_AGAIN = "remove checkpoint.pt, best.pt and summary.json (if they exist) to train this run again"
 
 
 def write_text(file: Path, text: str) -> None:
@@ -37,14 +37,14 @@ def save(state: dict[str, Any], file: Path) -> None:
         except RuntimeError as error:
             if is_device_error(error):
                 raise
-            said = next(iter(str(error).splitlines()), "nothing")
-            raise OSError(errno.ENOSPC if re.search(FULL, said) else None, f"torch says: {said}") from error
+            message = next(iter(str(error).splitlines()), "nothing")
+            raise OSError(errno.ENOSPC if re.search(DISK_FULL, message) else None, f"torch says: {message}") from error
 
 
 def load(file: Path) -> dict[str, Any]:
     """Read a checkpoint into CPU memory, since a GPU may be full; weights_only=True, so no code is executed."""
     if not file.is_file():
-        raise UserError(f"{file}: is missing; {AGAIN}")
+        raise UserError(f"{file}: is missing; {TRAIN_AGAIN}")
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, LookupError, EOFError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
@@ -71,7 +71,7 @@ def checkpoint_errors(file: Path) -> Iterator[None]:
 
 
 def corrupt_error(file: Path, error: Exception) -> UserError:
-    hint = "remove it to sample again" if file.name.startswith("mc") else AGAIN
+    hint = "remove it to sample again" if file.name.startswith("mc") else TRAIN_AGAIN
     return UserError(f"{file}: not a checkpoint of this run, or damaged ({type(error).__name__}); {hint}")
 
 
@@ -82,7 +82,7 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("w")
     except OSError as error:
-        raise fileio.unwritable(folder, error, OTHER_FOLDER) from error
+        raise fileio.unwritable_error(folder, error, OTHER_FOLDER) from error
     with handle:
         for attempt in range(LOCK_ATTEMPTS):  # a command that lists runs holds the lock for a moment
             try:
@@ -93,6 +93,7 @@ def lock_run_dir(folder: Path) -> Iterator[None]:
                     message = f"{folder}: another process is running here; wait for it, or choose run_dir="
                     raise UserError(message) from error
                 time.sleep(LOCK_SECONDS)
+        fileio.remove_leftovers(folder)
         yield
 
 
@@ -121,7 +122,9 @@ def check_identity(file: Path, saved: Any, requested: dict[str, Any]) -> None:
             if found[key] != requested[key]
         ]
     if lines:
-        raise UserError("\n".join([f"{file}: belongs to another run:", *lines, "restore this run's file, or", AGAIN]))
+        raise UserError(
+            "\n".join([f"{file}: belongs to another run:", *lines, "restore this run's file, or", TRAIN_AGAIN])
+        )
 
 
 def fingerprint(model: torch.nn.Module) -> str:

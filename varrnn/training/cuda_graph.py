@@ -1,9 +1,9 @@
 """The training step as one CUDA graph (``train.cuda_graph=true``): one launch instead of hundreds.
 
-Captured are forward and backward pass, clipping and the optimizer's step. What differs between two updates is copied
-into static buffers before a replay: the batch with its masks, the carried state and the learning rate. Masks are drawn
-outside of the graph from the seeds of an eager run, so no generator is captured and resuming stays exact. A batch of
-another shape (the last one of a sentiment epoch) takes the eager step.
+The graph contains forward and backward pass, clipping and the optimizer's step. What differs between two updates (the
+batch with its masks, the carried state, the learning rate) is copied into static buffers before a replay. Masks are
+drawn outside of the graph from the seeds of an eager run, so no generator is captured and resuming stays exact. A batch
+of another shape (the last one of a sentiment epoch) takes the eager step.
 
 A graph is used only after one replay of it has been compared with one eager step from the same parameters.
 """
@@ -29,16 +29,16 @@ EQUAL, ROUNDED, UNUSED = "equal to eager steps to the bit", "equal to eager step
 
 
 class Recorder(Protocol):
-    """Captures what a function asks of the device, and replays it on the same tensors."""
+    """Captures the operations that a function runs on the device, and replays them on the same tensors."""
 
     def warm_up(self, function: Callable[[], R]) -> R:
         """Run the function a few times; returns the last result."""
 
     def capture(self, function: Callable[[], R]) -> R:
-        """Record the function, whose results are those tensors that every replay overwrites."""
+        """Capture one call of the function. Every replay overwrites the tensors that this call returns."""
 
     def replay(self) -> None:
-        """Do what was recorded."""
+        """Repeat the captured operations."""
 
 
 class CUDARecorder:
@@ -73,8 +73,8 @@ def make_recorder(device: torch.device) -> Recorder:
 def signature(tree: Any) -> list[Any]:
     """What a capture depends on, apart from the values of tensors.
 
-    For a tensor, its shape and type, and whether it is known as a mask of ones or as Moon's; anything else, such as an
-    integer, is part of the graph.
+    For a tensor, its shape and type, and whether it is marked as a mask of ones or as Moon's mask;
+    anything else, such as an integer, is part of the graph.
     """
     return [
         (leaf.shape, leaf.dtype, bool(is_identity(leaf)), is_read_mask(leaf)) if isinstance(leaf, Tensor) else leaf
@@ -104,7 +104,7 @@ class GraphedStep:
         capturing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.step, self.recorder, self.signature = step, recorder, signature(batch)
-        self.rounds = False  # differently from eager steps, so that numbers depend on the graph?
+        self.rounds_differently = False  # than eager steps: then the numbers of a run depend on the graph
         self.batch, self.rate = map_tensors(static_copy, batch), rate_tensor(0.0, device)
         first, _ = recorder.warm_up(lambda: step(self.batch, None, self.rate))
         self.state = map_tensors(torch.zeros_like, first.state)
@@ -143,7 +143,7 @@ class Snapshot:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Back to the values before; what an optimizer has made since then begins as zeros."""
+        """Restore all values; tensors that the optimizer has created since then become zeros, their initial values."""
         for tensor in self.tensors():
             if id(tensor) in self.values:
                 tensor.copy_(self.values[id(tensor)])
@@ -153,13 +153,13 @@ class Snapshot:
             parameter.grad = None
 
     def changes(self) -> list[Tensor]:
-        """How far everything is from the values before."""
+        """The difference of every tensor from its value in the snapshot."""
         zero = torch.zeros((), device=next(self.model.parameters()).device)
         return [tensor.detach() - self.values.get(id(tensor), zero) for tensor in self.tensors()]
 
 
 class Prepared(NamedTuple):
-    """A graph, or None where it cannot be used, and what the comparison with an eager step has found."""
+    """A graph, or None if it cannot be used, and the result of comparing it with an eager step."""
 
     graph: GraphedStep | None
     note: str
@@ -183,12 +183,13 @@ def prepare(
     finally:
         snapshot.restore()
     checked = next(batch for batch in reversed(batches) if signature(batch) == graph.signature)
-    state = map_tensors(lambda t: torch.full_like(t, 0.1), graph.state)  # a value of the capture would be noticed
+    # another state than that of the capture, so that a graph that ignores its input differs
+    state = map_tensors(lambda t: torch.full_like(t, 0.1), graph.state)
     difference = compare(graph, snapshot, checked, state, lr / 2)
     if difference > ROUNDING or difference != difference:
         return Prepared(None, f"{UNUSED}: a replay differs from an eager step by {difference:.1e} of its change")
-    graph.rounds = difference > 0
-    return Prepared(graph, f"{ROUNDED} ({difference:.1e})" if graph.rounds else EQUAL)
+    graph.rounds_differently = difference > 0
+    return Prepared(graph, f"{ROUNDED} ({difference:.1e})" if graph.rounds_differently else EQUAL)
 
 
 def compare(graph: GraphedStep, snapshot: Snapshot, batch: Any, state: Any, lr: float) -> float:
@@ -212,5 +213,5 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, short enough for a record."""
+    """The first line of an error's message, short enough for a record."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -60,7 +60,9 @@ def parse_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={name}: this machine has no CUDA GPU that torch can use; set device=cpu")
     if (device.index or 0) >= gpus and device.type == "cuda":
-        raise UserError(f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, starting at cuda:0")
+        raise UserError(
+            f"device={name}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, starting at cuda:0; set another one"
+        )
     if device.type == "cuda" and not supports_capability(
         torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()
     ):

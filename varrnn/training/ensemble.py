@@ -12,7 +12,7 @@ from torch import Tensor
 from varrnn.config import compose
 from varrnn.config.schema import CHOICE_GROUPS, LANGUAGE_MODEL, RunConfig
 from varrnn.errors import UserError
-from varrnn.tasks import base
+from varrnn.tasks import language_model
 from varrnn.tasks.language_model import TEST_STEPS, LanguageModelTask
 from varrnn.tasks.perplexity import log_probabilities, safe_exp
 from varrnn.training import checkpoint, evaluation, mc_evaluation, provenance
@@ -49,7 +49,7 @@ class Average:
         return safe_exp(math.log(self.members) - float(self.log_sum.mean()))
 
 
-def member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
+def load_member(folder: Path, mc: bool, overrides: Sequence[str] = ()) -> Member:
     """A finished language model; a model without dropout has nothing to sample and is always deterministic."""
     config = compose.load_config(folder, overrides)
     summary = run_summary.load_finished(folder)
@@ -66,16 +66,18 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
     provenance.code_version()  # read and cache it before the code can change
     first = members[0].config
     device = choose_device(first)
-    task = base.build(first, device)
-    assert isinstance(task, LanguageModelTask)
+    task = language_model.load(first, device)
     if task.sha256 != members[0].summary["data"]["sha256"]:
-        raise UserError(f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256)")
+        raise UserError(
+            f"{task.name}: the data has changed since {members[0].folder} was trained (another SHA-256); restore the "
+            "data, or train the models again"
+        )
     total, curve, alone, samples = Average(), [], [], []
     commits = [commit for one in members for commit in one.summary["commits"]]
-    how = "stopped; finished samples are kept, the same command resumes"
+    message = "stopped; finished samples are kept, the same command resumes"
     with (
         Interrupts() as interrupts,
-        RunMonitor(interrupts, first.progress, first.train.checkpoint_minutes, how) as monitor,
+        RunMonitor(interrupts, first.progress, first.train.checkpoint_minutes, message) as monitor,
     ):
         for one in members:
             log_p, count, sampled_by = test_log_probabilities(one, task, device, monitor)
@@ -86,7 +88,7 @@ def average(members: Sequence[Member]) -> dict[str, Any]:
             monitor.log(
                 f"{total.members:3d} of {len(members)}: test ppl {alone[-1]:.3f} alone, {curve[-1]:.3f} together"
             )
-    return record(members, task, device, commits) | {
+    return make_record(members, task, device, commits) | {
         "mc_samples": min(samples),
         "member_samples": samples,
         "metrics": {"test_ppl": curve[-1]},
@@ -120,18 +122,18 @@ def test_log_probabilities(
     evaluation.load_reported_weights(model, one.config, one.folder)
     model.eval()
     if not one.mc:
-        return torch.cat([log_p.squeeze(1) for log_p in read(model, task)]), 0, []
+        return torch.cat([log_p.squeeze(1) for log_p in read_test_text(model, task)]), 0, []
     with checkpoint.lock_run_dir(one.folder):  # uses the samples of the run's MC evaluation
         sampler, commits, _ = mc_evaluation.evaluate(task, model, one.config, one.folder, monitor)
     return sampler.log_sums.logsumexp(0) - math.log(sampler.done), sampler.done, commits
 
 
-def read(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
-    """The test text as a single stream."""
+def read_test_text(model: Any, task: LanguageModelTask) -> Iterator[Tensor]:
+    """log p of every word of the test text as a single stream, window by window."""
     return log_probabilities(model, task.test.unsqueeze(1), TEST_STEPS)
 
 
-def record(
+def make_record(
     members: Sequence[Member], task: LanguageModelTask, device: torch.device, commits: Sequence[str]
 ) -> dict[str, Any]:
     """The models, their data, and the commits of their training, of their samples and of this average."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from varrnn.config import compose
+from varrnn.config.identity import folder_identity
 from varrnn.config.schema import RunConfig
 from varrnn.errors import UserError
 from varrnn.tasks.base import Metrics, Task
@@ -38,12 +38,12 @@ def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: P
 def load_parameters(model: SequenceModel, config: RunConfig, file: Path, epoch: int | None) -> None:
     """Load checkpoint.pt or best.pt into the model; raises if it is of another run or epoch."""
     saved = checkpoint.load(file)
-    checkpoint.check_identity(file, saved, compose.folder_identity(config))
+    checkpoint.check_identity(file, saved, folder_identity(config))
     with checkpoint.checkpoint_errors(file):
         found = saved["epoch"] if file.name == BEST else saved["progress"]["epoch"] - 1
     if epoch is not None and found != epoch:
         raise UserError(
-            f"{file}: contains epoch {found}, but this run's metrics are of epoch {epoch}; {checkpoint.AGAIN}"
+            f"{file}: contains epoch {found}, but this run's metrics are of epoch {epoch}; {checkpoint.TRAIN_AGAIN}"
         )
     checkpoint.load_weights(model, saved, file)
 

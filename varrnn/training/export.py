@@ -9,7 +9,7 @@ from typing import Any
 
 from varrnn import fileio
 from varrnn.config import compose
-from varrnn.config.schema import Logger, RunConfig
+from varrnn.config.schema import LoggerConfig, RunConfig
 from varrnn.data import registry
 from varrnn.errors import UserError
 from varrnn.training import summary as run_summary
@@ -26,9 +26,9 @@ def export_run(folder: Path, out: Path) -> int:
     if summary.get("dirty"):
         raise UserError(f"{folder}: was computed by code with uncommitted changes; train it from a clean checkout")
     run = open_run(folder)
-    fileio.folder(out)
+    fileio.make_folder(out)
     size = save_weights(run.model, out / WEIGHTS)
-    compose.save(portable(run.config), out / "config.yaml")
+    compose.save_config(portable(run.config), out / "config.yaml")
     fileio.write_text(out / VOCABULARY, json.dumps(run.content, ensure_ascii=False) + "\n")
     kept = {key: summary[key] for key in ("metrics", "data", "seed", "commit", "versions")}
     write_metrics(out / METRICS, run_summary.nan_to_null(kept))
@@ -39,11 +39,17 @@ def export_run(folder: Path, out: Path) -> int:
 def portable(config: RunConfig) -> RunConfig:
     """The config without paths of this machine."""
     task = replace(config.task, path=None)
-    for option in compose.OWN_FILES:
+    for option in compose.USER_FILES:
         name = option.removeprefix("task.")
         if getattr(task, name, None):
             setattr(task, name, Path(getattr(task, name)).name)
-    machine: dict[str, Any] = {"device": "auto", "threads": 0, "runs_root": "runs", "run_dir": None, "logger": Logger()}
+    machine: dict[str, Any] = {
+        "device": "auto",
+        "threads": 0,
+        "runs_root": "runs",
+        "run_dir": None,
+        "logger": LoggerConfig(),
+    }
     return replace(config, task=task, **machine)
 
 

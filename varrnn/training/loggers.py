@@ -49,8 +49,8 @@ class Logger:
 class BackgroundLogger(Logger):
     """Passes every call to a backend in another thread; the first error stops the logger, not the run."""
 
-    def __init__(self, name: str, make_backend: Callable[[], Logger], say: Callable[[str], None]) -> None:
-        self.name, self.make_backend, self.say = name, make_backend, say
+    def __init__(self, name: str, make_backend: Callable[[], Logger], print_line: Callable[[str], None]) -> None:
+        self.name, self.make_backend, self.print_line = name, make_backend, print_line
         self.calls: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = queue.SimpleQueue()
         self.failed = False
         self.thread: threading.Thread | None = None
@@ -73,7 +73,7 @@ class BackgroundLogger(Logger):
         except Exception as error:  # a backend may raise any error, and none may end the run
             self.failed = True
             reason = describe(error, self.name)
-            self.say(f"warning: logger={self.name}: {reason}; the run continues, its curves are in log.csv")
+            self.print_line(f"warning: logger={self.name}: {reason}; the run continues, its curves are in log.csv")
 
     def resume(self, step: int) -> None:
         self._call("resume", step)
@@ -96,7 +96,9 @@ class BackgroundLogger(Logger):
         self.calls.put(None)
         self.thread.join(CLOSE_SECONDS)
         if self.thread.is_alive():
-            self.say(f"warning: logger={self.name}: the last points were not written in {CLOSE_SECONDS:.0f} seconds")
+            self.print_line(
+                f"warning: logger={self.name}: the last points were not written in {CLOSE_SECONDS:.0f} seconds"
+            )
         self.thread = None
 
 
@@ -223,11 +225,11 @@ def run_id(file: Path) -> str:
 BACKENDS: dict[str, Callable[[Path, RunConfig], Logger]] = {"tensorboard": TensorBoard, "wandb": Wandb}
 
 
-def make_logger(config: RunConfig, folder: Path, say: Callable[[str], None]) -> Logger:
+def make_logger(config: RunConfig, folder: Path, print_line: Callable[[str], None]) -> Logger:
     """The logger that the config names."""
     name = config.logger.name
     if name == "csv":
         return Logger()
     if name not in BACKENDS:
         raise UserError(f"logger.name={name}: allowed are csv, {', '.join(BACKENDS)}")
-    return BackgroundLogger(name, lambda: BACKENDS[name](folder, config), say)
+    return BackgroundLogger(name, lambda: BACKENDS[name](folder, config), print_line)

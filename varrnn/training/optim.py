@@ -19,7 +19,7 @@ def learning_rate(optim: schema.OptimConfig, epoch: int) -> float:
 
 
 FUSED_DEVICES = ("cuda",)
-HOST_DEVICES = ("cpu",)  # whose numbers the host reads without waiting
+HOST_DEVICES = ("cpu",)  # reading a number from another device would synchronise with it
 
 
 def rate_tensor(lr: float | Tensor, device: torch.device) -> Tensor:
@@ -28,8 +28,8 @@ def rate_tensor(lr: float | Tensor, device: torch.device) -> Tensor:
 
 
 def multiply_all(tensors: list[Tensor], factor: float | Tensor) -> None:
-    """tensor *= factor, in one pass over all where torch can."""
-    if hasattr(torch, "_foreach_mul_"):  # private
+    """tensor *= factor for every tensor, in one call if torch has it."""
+    if hasattr(torch, "_foreach_mul_"):  # a private function, which may be missing
         torch._foreach_mul_(tensors, factor)
     else:
         for tensor in tensors:
@@ -37,8 +37,8 @@ def multiply_all(tensors: list[Tensor], factor: float | Tensor) -> None:
 
 
 def subtract_all(tensors: list[Tensor], others: list[Tensor], alpha: float = 1.0) -> None:
-    """tensor -= alpha * other, in one pass over all where torch can."""
-    if hasattr(torch, "_foreach_sub_"):  # private
+    """tensor -= alpha * other for every pair, in one call if torch has it."""
+    if hasattr(torch, "_foreach_sub_"):  # a private function, which may be missing
         torch._foreach_sub_(tensors, others, alpha=alpha)
     else:
         for tensor, other in zip(tensors, others):
@@ -87,7 +87,7 @@ class SGD:
         return norm
 
     def state_tensors(self) -> list[Tensor]:
-        """Plain SGD remembers nothing."""
+        """Plain SGD has no state."""
         return []
 
     def capturing(self) -> AbstractContextManager[None]:
@@ -139,11 +139,11 @@ class Adam:
         for parameter, rows, factor in self.penalties:
             assert parameter.grad is not None
             parameter.grad[rows].add_(parameter[rows], alpha=2.0 * factor)
-        self._move(lr if norm.device.type in HOST_DEVICES else rate_tensor(lr, norm.device))
+        self._update(lr if norm.device.type in HOST_DEVICES else rate_tensor(lr, norm.device))
         self.adam.zero_grad(set_to_none=True)
         return norm
 
-    def _move(self, lr: float | Tensor) -> None:
+    def _update(self, lr: float | Tensor) -> None:
         """On a GPU the rate is always a tensor, so that a step in a CUDA graph computes what a step outside does."""
         before = [group["lr"] for group in self.adam.param_groups]
         for group in self.adam.param_groups:
@@ -160,7 +160,7 @@ class Adam:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """torch's Adam rejects the capture of a CUDA graph unless it is marked as capturable; a checkpoint is not."""
+        """torch's Adam rejects the capture of a CUDA graph unless it is capturable; checkpoints store False."""
         for group in self.adam.param_groups:
             group["capturable"] = True
         try:

@@ -21,7 +21,7 @@ class RunMonitor:
     def __init__(self, interrupts: Interrupts, shown: bool, save_minutes: float, resume_message: str) -> None:
         self.interrupts, self.save_minutes, self.resume_message = interrupts, save_minutes, resume_message
         self.shown = shown and sys.stderr.isatty()
-        self.tells_eta = shown and not self.shown
+        self.prints_eta = shown and not self.shown
         self.saved_at = time.monotonic()
         self.bar: tqdm | None = None
         self.logger = Logger()
@@ -59,12 +59,12 @@ class RunMonitor:
             self.bar = None
 
     def advance(self, count: int) -> None:
-        """Count."""
+        """Count work; without a terminal, sometimes print the remaining time."""
         self.interrupts.clock.tick()
         if self.bar is not None:
             self.bar.update(count)
         self._done, self._new = self._done + count, self._new + count
-        if self.tells_eta and self.seconds() >= self._eta_due:
+        if self.prints_eta and self.seconds() >= self._eta_due:
             self._eta_due = self.seconds() + NEXT_ETA
             self.log(self._eta())
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from varrnn.config import compose
+from varrnn.config.identity import config_identity, folder_identity
 from varrnn.config.schema import RunConfig
 from varrnn.errors import UserError
 from varrnn.records.schema import EXTENDED, SUMMARY_FILE
@@ -44,11 +45,11 @@ def find_work(config: RunConfig, folder: Path) -> RemainingWork:
     started = any((folder / name).is_file() for name in (CHECKPOINT, SUMMARY_FILE))
     if started and (folder / CONFIG).is_file():
         saved = compose.load_config(folder)
-        checkpoint.require_same_config(folder, compose.folder_identity(saved), compose.folder_identity(config))
+        checkpoint.require_same_config(folder, folder_identity(saved), folder_identity(config))
     summary, extends = run_summary.read(folder), False
     if summary is not None:
-        saved_identity = {"identity": compose.identity(summary["config"])}
-        checkpoint.check_identity(folder / SUMMARY_FILE, saved_identity, compose.folder_identity(config))
+        saved_identity = {"identity": config_identity(summary["config"])}
+        checkpoint.check_identity(folder / SUMMARY_FILE, saved_identity, folder_identity(config))
     if run_summary.is_finished(summary):
         config, extends = resolve_epochs(config, summary)
         if extends and not (folder / CHECKPOINT).is_file():
@@ -95,9 +96,9 @@ def check_task(task: Task, config: RunConfig, folder: Path, summary: dict[str, A
         )
 
 
-def check_own_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
+def check_user_files(config: RunConfig, folder: Path, summary: dict[str, Any]) -> None:
     """Warn if the user's files have changed since a finished run was trained."""
-    if not config.task.own_files:
+    if not config.task.user_files:
         return
     try:
         task = base.build(config, torch.device("cpu"))

@@ -44,7 +44,7 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
         if work.done:
             return print_finished(work, folder, requested, describe)
         if not work.started:  # first, so that a run that fails to start is listed with its command
-            compose.save(config, folder / resume.CONFIG)
+            compose.save_config(config, folder / resume.CONFIG)
         with open_monitor(config, folder) as monitor:
             task = base.build(config, device)
             resume.check_task(task, config, folder, work.summary)
@@ -57,7 +57,7 @@ def run(config: RunConfig, folder: Path | None = None, describe: bool = True) ->
                 summary = train(task, model, work, folder, monitor, device)
             if not resume.mc_up_to_date(summary, config):
                 summary = add_mc(summary, task, model, config, folder, monitor)
-            monitor.logger.finish(run_summary.numbers(summary))
+            monitor.logger.finish(run_summary.numeric_metrics(summary))
             if describe:
                 monitor.log(run_summary.describe(summary, config))
                 monitor.log("\n".join(run_summary.next_steps(summary, task.example_command, config, folder)))
@@ -86,7 +86,7 @@ def train(
     if work.extends and work.summary is not None:  # only now: a damaged checkpoint costs no finished result
         monitor.log("extending this run: this replaces its result with fewer epochs (another run_dir= keeps it)")
         resume.mark_extended(folder, work.summary)
-    compose.save(config, folder / resume.CONFIG)
+    compose.save_config(config, folder / resume.CONFIG)
     summary = {"status": FINISHED, **run_summary.run_identity(config, task.name, task.sha256)}
     try:
         progress = trainer.fit(code)
@@ -110,7 +110,7 @@ def add_mc(
     summary: dict[str, Any], task: Task, model: SequenceModel, config: RunConfig, folder: Path, monitor: RunMonitor
 ) -> dict[str, Any]:
     """Evaluate the reported parameters by MC dropout and add the metrics to the summary."""
-    compose.save(config, folder / resume.CONFIG)
+    compose.save_config(config, folder / resume.CONFIG)
     evaluation.load_reported_weights(model, config, folder)
     model.eval()
     monitor.log(f"MC dropout with {config.mc.samples} sample{'s' if config.mc.samples > 1 else ''}")
@@ -128,7 +128,7 @@ def print_finished(work: RemainingWork, folder: Path, requested: int, describe: 
     """Report a finished run; `requested`, the requested number of epochs, may be below the run's."""
     config, summary = work.config, work.summary
     assert summary is not None
-    resume.check_own_files(config, folder, summary)
+    resume.check_user_files(config, folder, summary)
     longer = f", with {config.optim.epochs} epochs ({requested} requested)" if config.optim.epochs > requested else ""
     print(f"finished already{longer}: {folder}")
     if describe:

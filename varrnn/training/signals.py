@@ -60,7 +60,7 @@ class Clock:
             self._usual = 0.9 * self._usual + 0.1 * gap if self._usual else gap
 
     def seconds(self) -> float:
-        """The current time; subtract two of them."""
+        """A time stamp in seconds; only differences of two time stamps are meaningful."""
         if self.resumed:
             self.tick()
         return time.perf_counter() - self.paused
@@ -76,8 +76,9 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            heard = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]  # nohup
-            self.previous = {signum: signal.signal(signum, self._note) for signum in heard}
+            # a run under nohup keeps ignoring SIGHUP
+            handled = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
+            self.previous = {signum: signal.signal(signum, self._record) for signum in handled}
             self.previous[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._resume)
         return self
 
@@ -86,7 +87,7 @@ class Interrupts:
             signal.signal(signum, handler)
         self.previous = {}
 
-    def _note(self, signum: int, frame: FrameType | None) -> None:
+    def _record(self, signum: int, frame: FrameType | None) -> None:
         if self.signum is not None and signum == signal.SIGINT:  # the second Ctrl-C stops at once
             raise KeyboardInterrupt
         self.signum = signum
@@ -107,9 +108,9 @@ class Interrupts:
             self.__exit__()
             raise RunStopped(signum, message)
         self.signum = None
-        self._hand_over(before, signum)
+        self._call_previous(before, signum)
 
-    def _hand_over(self, listener: Callable[[int, None], Any], signum: int) -> None:
+    def _call_previous(self, handler: Callable[[int, None], Any], signum: int) -> None:
         """Call the previous handler while further signals are blocked: Slurm signals every process several times.
 
         Our handlers stay installed, so that the previous one is not entered twice, and the signal mask protects the
@@ -117,7 +118,7 @@ class Interrupts:
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            listener(signum, None)
+            handler(signum, None)
         except SystemExit:
             self.previous = {}  # the process ends; our handlers stay installed until then
             raise

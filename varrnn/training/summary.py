@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 PATHS = ("runs_root", "run_dir", "logger")  # options of one machine, left out of a summary
 
 
-def _of_data(value: Any) -> bool:
+def _is_data(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("name", "sha256"))
 
 
-def _of_mc(value: Any) -> bool:
+def _is_mc(value: Any) -> bool:
     whole = isinstance(value, dict) and record_schema.is_int(value.get("samples"))
     return whole and isinstance(value.get("word_dropout"), bool)
 
 
-STATED = {  # entries that a run reads from its summary, in addition to those of a record
+REQUIRED = {  # entries that a run reads from its summary, in addition to those of a record
     "status": record_schema.Entry(
         lambda value: value in (FINISHED, UNSTABLE, EXTENDED), f"{FINISHED}, {UNSTABLE} or {EXTENDED!r}"
     ),
-    "data": record_schema.Entry(_of_data, "the name and sha256 of the data"),
+    "data": record_schema.Entry(_is_data, "the name and sha256 of the data"),
 }
-STATED_IF_THERE = {
-    "mc": record_schema.Entry(_of_mc, "samples (a whole number) and word_dropout (true or false)"),
+OPTIONAL = {
+    "mc": record_schema.Entry(_is_mc, "samples (a whole number) and word_dropout (true or false)"),
     "commits": record_schema.Entry(
         lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value), "a list of commits"
     ),
@@ -60,17 +60,17 @@ def read(folder: Path) -> dict[str, Any] | None:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: not readable ({error}); remove it and start the same command again") from error
-    fault = problem(found) if isinstance(found, dict) else "not a JSON object"
-    if fault:
-        raise UserError(f"{file}: not the summary of a run ({fault}); remove it and start the same command again")
+    problem = find_problem(found) if isinstance(found, dict) else "not a JSON object"
+    if problem:
+        raise UserError(f"{file}: not the summary of a run ({problem}); remove it and start the same command again")
     return {"commits": [str(found.get("commit"))], "duration": {}, **found}  # early versions had one commit only
 
 
-def problem(found: dict[str, Any]) -> str:
+def find_problem(found: dict[str, Any]) -> str:
     """The first error in a summary that is valid JSON, e.g. one edited by hand; "" without errors."""
-    fault = record_schema.validation_error(found, record_schema.RUN | STATED, record_schema.OPTIONAL | STATED_IF_THERE)
-    if fault:
-        return fault
+    problem = record_schema.validation_error(found, record_schema.RUN | REQUIRED, record_schema.OPTIONAL | OPTIONAL)
+    if problem:
+        return problem
     epochs, trained = flatten(found["config"]).get(EPOCHS_KEY), found["history"]["epoch"]
     if not record_schema.is_int(epochs):
         return f"config.{EPOCHS_KEY} is {epochs!r}, it should be a whole number"
@@ -153,7 +153,7 @@ def training_record(progress: "Progress", device: "torch.device") -> dict[str, A
     }
 
 
-def numbers(summary: dict[str, Any]) -> dict[str, float]:
+def numeric_metrics(summary: dict[str, Any]) -> dict[str, float]:
     """The metrics that are numbers."""
     return {name: value for name, value in summary["metrics"].items() if isinstance(value, int | float)}
 
@@ -162,6 +162,6 @@ def next_steps(summary: dict[str, Any], example: str, config: RunConfig, folder:
     """Commands for a finished run: an example of using it, and publishing if that is possible."""
     where = shlex.quote(str(folder))
     steps = [f"look at it with: {example.format(folder=where)}"]
-    if not config.task.own_files and not summary["dirty"] and "unknown" not in summary["commits"]:
+    if not config.task.user_files and not summary["dirty"] and "unknown" not in summary["commits"]:
         steps.append(f"publish it with: python scripts/publish.py {where}")
     return steps

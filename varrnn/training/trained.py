@@ -96,7 +96,10 @@ class TrainedRun:
     def require_dropout(self, requested: str) -> None:
         """Raise for a model without dropout, which has nothing to sample."""
         if not self.config.model.has_dropout:
-            raise UserError(f"{requested}: model={self.config.model.name} has no dropout, so it has nothing to sample")
+            raise UserError(
+                f"{requested}: model={self.config.model.name} has no dropout, so it has nothing to sample; choose a "
+                "model with dropout"
+            )
 
     def generate(
         self,
@@ -185,7 +188,10 @@ def open_run(folder: str | Path, overrides: Sequence[str] = ()) -> TrainedRun:
             raise UserError(f"{folder}: vocabulary.json is missing; export the weights again")
         task = base.build(config, device)
         if task.sha256 != summary["data"]["sha256"]:
-            raise UserError(f"{folder}: was trained on another version of {task.name}, and has no vocabulary.json")
+            raise UserError(
+                f"{folder}: was trained on another version of {task.name}, and has no vocabulary.json; restore that "
+                "version, or train it again"
+            )
         content = task.vocabulary()
     model = base.build_model(config, content).to(device)
     if exported:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from varrnn import rng
-from varrnn.config import compose, schema
+from varrnn.config import schema
+from varrnn.config.identity import folder_identity
 from varrnn.errors import UserError
 from varrnn.records import schema as record_schema
 from varrnn.tasks.base import Step, Task
@@ -138,12 +139,12 @@ class Trainer:
         progress.commits = [*(one for one in progress.commits if one != code), code]
         progress.environments = [*(one for one in progress.environments if one != here), here]
         self._start_bar()
-        self.monitor.logger.resume(self._step())
+        self.monitor.logger.resume(self._global_step())
         while not self.finished():
             self._train_epoch()
             self._end_epoch()
             self.save()
-            self.monitor.log(self._line())
+            self.monitor.log(self._describe_epoch())
             self.monitor.stop_if_requested()
         self.monitor.close()
         self.graph = None  # with the memory that it holds
@@ -172,12 +173,12 @@ class Trainer:
             if progress.update % every == 0 or progress.update == task.updates_per_epoch:
                 self._check_finite(seen, lr)
                 words, before = sum(map(task.words, range(seen, progress.update))), started
-                seen, started = progress.update, self._clock(started)
+                seen, started = progress.update, self._add_time(started)
                 self._log_updates(lr, words / max(started - before, 1e-9))
             if progress.update < task.updates_per_epoch and self.monitor.save_due():
                 self._check_finite(seen, lr)
                 seen = progress.update
-                self._clock(started)
+                self._add_time(started)
                 self.save()
                 self.monitor.stop_if_requested()
                 started = self.monitor.seconds()
@@ -190,7 +191,7 @@ class Trainer:
         return (self.graph or self._compute)(batch, state, lr)
 
     def _compute(self, batch: Any, state: Any, lr: float | Tensor) -> tuple[Step, Tensor]:
-        """What a CUDA graph captures: all of a step but its words and masks."""
+        """Loss, backward pass and update of a given batch: the part of a step that a CUDA graph captures."""
         step = self.task.compute_loss(self.model, batch, state)
         step.objective.backward()
         return step._replace(objective=step.objective.detach()), self.optimizer.step(lr)
@@ -217,9 +218,9 @@ class Trainer:
     def _environment(self) -> str:
         """What exact repetition depends on; a CUDA graph only where it rounds differently."""
         here = provenance.environment(self.device)
-        return f"{here}, CUDA graph" if self.graph is not None and self.graph.rounds else here
+        return f"{here}, CUDA graph" if self.graph is not None and self.graph.rounds_differently else here
 
-    def _clock(self, started: float) -> float:
+    def _add_time(self, started: float) -> float:
         """Add the time since `started`; called after `_check_finite`, which synchronises with the device."""
         now = self.monitor.seconds()
         self.progress.epoch_seconds += now - started
@@ -244,7 +245,7 @@ class Trainer:
                 f"epoch {progress.epoch}/{self.config.optim.epochs}  {shown}  norm {recent[-1][1]:.1f}"
             )
 
-    def _step(self) -> int:
+    def _global_step(self) -> int:
         """The number of updates since the beginning of the run."""
         return (self.progress.epoch - 1) * self.task.updates_per_epoch + self.progress.update
 
@@ -259,7 +260,7 @@ class Trainer:
             progress.losses_and_norms[(progress.update - 1) // every * every : progress.update].mean(0).tolist()
         )
         point = {"loss": loss, "grad_norm": norm, "lr": lr, "words_per_second": words_per_second}
-        self.monitor.logger.log(self._step(), {f"update/{name}": value for name, value in point.items()})
+        self.monitor.logger.log(self._global_step(), {f"update/{name}": value for name, value in point.items()})
 
     def _end_epoch(self) -> None:
         progress = self.progress
@@ -286,7 +287,7 @@ class Trainer:
             }
         )
         row = {f"epoch/{name}": values[-1] for name, values in progress.history.items()}
-        self.monitor.logger.log(self._step(), row)
+        self.monitor.logger.log(self._global_step(), row)
         self._keep_best(measured)
         progress.epoch, progress.update, progress.state = progress.epoch + 1, 0, None
         progress.losses_and_norms, progress.epoch_seconds = None, 0.0
@@ -314,7 +315,7 @@ class Trainer:
             "place": self._environment(),
             "data": self.task.sha256,
         }
-        checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / CHECKPOINT)
+        checkpoint.save(state | {"identity": folder_identity(self.config)}, self.folder / CHECKPOINT)
         if self._is_best():
             self._save_best()
         names = list(progress.history)
@@ -331,7 +332,7 @@ class Trainer:
 
     def _save_best(self) -> None:
         state = {"epoch": self.progress.best_epoch, "model": self.model.state_dict()}
-        checkpoint.save(state | {"identity": compose.folder_identity(self.config)}, self.folder / BEST)
+        checkpoint.save(state | {"identity": folder_identity(self.config)}, self.folder / BEST)
 
     def restore(self) -> None:
         """Resume from the checkpoint, if there is one."""
@@ -339,7 +340,7 @@ class Trainer:
         if not file.is_file():
             return
         saved = checkpoint.load(file)
-        checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
+        checkpoint.check_identity(file, saved, folder_identity(self.config))
         with checkpoint.checkpoint_errors(file):
             data, environment = saved["data"], saved["place"]
             saved_progress = map_tensors(lambda tensor: tensor.to(self.device), saved["progress"])
@@ -375,7 +376,7 @@ class Trainer:
             progress, self.task.updates_per_epoch, (size.layers, self.config.task.batch_size, size.units)
         )
         if problem:
-            raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.AGAIN}")
+            raise UserError(f"{self.folder / CHECKPOINT}: damaged ({problem}); {checkpoint.TRAIN_AGAIN}")
 
     def _restore_best(self) -> None:
         """Make best.pt agree with checkpoint.pt, or report that the best epoch is lost."""
@@ -385,7 +386,7 @@ class Trainer:
         problem = "is missing"
         if file.is_file():
             saved = checkpoint.load(file)
-            checkpoint.check_identity(file, saved, compose.folder_identity(self.config))
+            checkpoint.check_identity(file, saved, folder_identity(self.config))
             with checkpoint.checkpoint_errors(file):
                 problem = f"has epoch {saved['epoch']}, but epoch {progress.best_epoch} is the best in {CHECKPOINT}"
                 if saved["epoch"] == progress.best_epoch:
@@ -393,7 +394,7 @@ class Trainer:
         if self._is_best():
             self._save_best()
         elif self.finished():
-            raise UserError(f"{file}: {problem}; {checkpoint.AGAIN}")
+            raise UserError(f"{file}: {problem}; {checkpoint.TRAIN_AGAIN}")
         else:
             progress.best_epoch, progress.best_score = 0, math.inf
             self.monitor.log(f"warning: {file} {problem}; only later epochs can become the best epoch")
@@ -415,7 +416,7 @@ class Trainer:
                 f"warning: about {hours:.1f} hours on this CPU; you can stop and resume the run at any time"
             )
 
-    def _line(self) -> str:
+    def _describe_epoch(self) -> str:
         history = self.progress.history
         row = {name: values[-1] for name, values in history.items()}
         return (

@@ -11,11 +11,9 @@ import torch
 from varrnn import fileio
 from varrnn.errors import UserError
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
-
 WEIGHTS, METRICS, CARD = "model.safetensors", "metrics.json", "README.md"
-FOLDER = RESULTS / "weights"
-LARGEST = 10_000_000  # bytes: these files are committed
+FOLDER = fileio.PROJECT_ROOT / "results" / "weights"
+MAX_BYTES = 10_000_000  # these files are committed
 
 
 def find_weights() -> Path | None:
@@ -38,12 +36,12 @@ def save_weights(model: torch.nn.Module, file: Path) -> int:
     if overflowed:
         raise UserError(f"{', '.join(overflowed)}: values beyond the range of half precision; the run is not exported")
     content = _safetensors().save(halves)
-    if len(content) > LARGEST:
+    if len(content) > MAX_BYTES:
         size = f"{len(content) / 1e6:.1f} MB"
         raise UserError(
-            f"{file}: would have {size}, at most {LARGEST / 1e6:.0f} MB are allowed; export a smaller model"
+            f"{file}: would have {size}, at most {MAX_BYTES / 1e6:.0f} MB are allowed; export a smaller model"
         )
-    with fileio.replacing(fileio.file(file)) as temporary:
+    with fileio.replacing(fileio.prepare_file(file)) as temporary:
         temporary.write_bytes(content)
     return len(content)
 
@@ -57,8 +55,8 @@ def load_weights(model: torch.nn.Module, file: Path) -> None:
         saved = library.load_file(file)
         model.load_state_dict({name: value.float() for name, value in saved.items()})
     except (RuntimeError, ValueError, OSError, safetensors_error) as error:
-        said = str(error).strip().splitlines()[0]
-        raise UserError(f"{file}: not the weights of this model, or damaged ({said}); export it again") from error
+        message = str(error).strip().splitlines()[0]
+        raise UserError(f"{file}: not the weights of this model, or damaged ({message}); export it again") from error
 
 
 def write_metrics(file: Path, content: dict[str, Any]) -> None:

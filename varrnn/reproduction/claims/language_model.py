@@ -20,7 +20,7 @@ from varrnn.reproduction.claims.perplexity_rules import (
     rise_order,
     within_percent,
 )
-from varrnn.reproduction.claims.special import ensembles_of_ten, loop_speed, our_speed
+from varrnn.reproduction.claims.special import judge_ensembles, judge_kernel_speed, judge_loop_speed
 from varrnn.reproduction.claims.verdict import Claim
 from varrnn.reproduction.published import PUBLISHED_SMALL, TABLE1, Row
 from varrnn.reproduction.runs import Run, figure2, language_model
@@ -33,6 +33,7 @@ SMALL_NONE = {"valid_ppl": PUBLISHED_SMALL[0].valid, TEST: PUBLISHED_SMALL[0].te
 
 
 def at(size: str, *models: str) -> dict[str, Run]:
+    """The runs of these models at one size, by model."""
     return {model: language_model(size, model) for model in models}
 
 
@@ -95,7 +96,7 @@ LARGE = (
           overfits_from_16, rule_text="minimum at epoch 16 +- 5, then >= 125 by epoch 30"),
     Claim("C19", "Moon + emb large does not overfit", "88.8", at("large", MOON_EMB), does_not_overfit,
           rule_text="final - minimum <= 1"),
-    Claim("C20", "ten large variational models with MC, below ten naive ones", "68.7 < 69.5", judge_fn=ensembles_of_ten,
+    Claim("C20", "ten large variational models with MC, below ten naive ones", "68.7 < 69.5", judge_fn=judge_ensembles,
           rule_text="within 1 % of 68.7 and below ten naive"),
     Claim("C21", "word types instead of tokens change little (untied, large)", "-0.44 valid, -0.09 test, -0.08 MC",
           {"types": language_model("large", UNTIED),
@@ -104,10 +105,10 @@ LARGE = (
           mc=True, small_size=True, rates_of="types",
           rule_text="paired seeds, |difference| <= 0.7, sign reported"),
     Claim("C22", "tied is faster than untied with four separate products", "4.7K / 2.7K, 2.4K / 1.6K words/s",
-          judge_fn=loop_speed, rule_text="tied >= 1.4 x untied; autograd loop on CUDA only"),
+          judge_fn=judge_loop_speed, rule_text="tied >= 1.4 x untied; autograd loop on CUDA only"),
     Claim("C22b", "with our kernels untied costs nothing at the sizes of Table 1",
           '"a low level implementation should give similar run times"',
-          judge_fn=our_speed, is_extra=True, rule_text="untied >= 0.95 x tied"),
+          judge_fn=judge_kernel_speed, is_extra=True, rule_text="untied >= 0.95 x tied"),
 )  # fmt: skip
 
 WITHOUT_DECAY = (

@@ -75,8 +75,8 @@ def only_one_not_overfitting(winner: str) -> Rule:
     return rule
 
 
-def keeps(role: str, most: float = 0.003) -> Rule:
-    """C28b: a model that does not overfit."""
+def does_not_overfit(role: str, most: float = 0.003) -> Rule:
+    """C28b: one model does not overfit: its gap is at most `most`."""
 
     def rule(evidence: Evidence) -> Outcome | None:
         gaps = statistics(evidence, overfitting_gap)

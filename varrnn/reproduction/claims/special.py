@@ -34,10 +34,10 @@ def ensembles(records: Records, size: str, variational: bool) -> dict[int, float
     found: dict[int, list[float]] = {}
     for ensemble in records.ensembles:
         chosen = all(ensemble["choices"].get(group) == name for group, name in wanted.items())
-        usual = all(key.startswith(free) for key in ensemble.get("diff") or ())
+        default_rates = all(key.startswith(free) for key in ensemble.get("diff") or ())
         sampled = _is_valid_mc(ensemble) if variational else not any(ensemble.get("member_mc") or [ensemble["mc"]])
         value = ensemble["metrics"].get("test_ppl")
-        if chosen and usual and sampled and value is not None:
+        if chosen and default_rates and sampled and value is not None:
             found.setdefault(ensemble["members"], []).append(value)
     return {members: values[0] for members, values in found.items() if len(values) == 1}  # none of several
 
@@ -48,7 +48,7 @@ def _is_valid_mc(ensemble: Mapping[str, Any]) -> bool:
     return bool(ensemble["mc"]) and enough and ensemble.get("mc_word_dropout") is False
 
 
-def ensembles_of_ten(records: Records) -> Verdict:
+def judge_ensembles(records: Records) -> Verdict:
     """C20: model averaging; the members are the seeds, so one ensemble of ten decides."""
     variational, naive = (ensembles(records, "large", kind) for kind in (True, False))
     small_size = "; ".join(filter(None, (scaled_ensembles(records, size) for size in ("medium", "small"))))
@@ -74,7 +74,7 @@ def scaled_ensembles(records: Records, size: str) -> str:
     return f"{size} model {word} ({n} variational MC {variational[n]:.2f}, {n} naive {naive[n]:.2f})"
 
 
-def latest(records: Records) -> Mapping[str, Any]:
+def latest_benchmark(records: Records) -> Mapping[str, Any]:
     """The last benchmark record. One file is one machine; numbers of different machines are never combined.
 
     A claim about speed is therefore indicative only: it is valid for this machine.
@@ -99,11 +99,11 @@ def untied_to_tied(speed: Mapping[str, Any]) -> float | None:
     return untied / tied if tied and untied else None
 
 
-def loop_speed(records: Records) -> Verdict:
+def judge_loop_speed(records: Records) -> Verdict:
     """C22: the paper's four small products against one; a matter of GPU kernels."""
     how = ("python scripts/benchmark.py --device cuda --record",)
     on_gpu = Records(benchmarks=tuple(filter(on_cuda, records.benchmarks)))
-    benchmark = latest(on_gpu) or latest(records)
+    benchmark = latest_benchmark(on_gpu) or latest_benchmark(records)
     found = {size: s["loop_tied"] / s["loop_untied"] for size, s in speeds(benchmark).items() if s.get("loop_untied")}
     text = "loop, tied / untied: " + ", ".join(f"{size} {ratio:.2f}" for size, ratio in found.items())
     if not found:
@@ -114,9 +114,9 @@ def loop_speed(records: Records) -> Verdict:
     return Verdict(INDICATIVE, agrees, text, 1)
 
 
-def our_speed(records: Records) -> Verdict:
+def judge_kernel_speed(records: Records) -> Verdict:
     """C22b: with one kernel for all gates, untied is as fast as tied."""
-    benchmark = latest(records)
+    benchmark = latest_benchmark(records)
     found = {size: untied_to_tied(speed) for size, speed in speeds(benchmark).items()}
     ratios = {size: ratio for size, ratio in found.items() if ratio is not None}
     if not ratios:

@@ -20,9 +20,9 @@ from varrnn.reproduction.runs import SEEDS, Run, commands
 from varrnn.reproduction.statistics import no_better_than_constant
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
-INDICATIVE, SHORT, NOT_RUN = "indicative", "few epochs", "not run"
+INDICATIVE, FEW_EPOCHS, NOT_RUN = "indicative", "few epochs", "not run"
 NOT_APPLICABLE, BY_TEST = "not applicable", "unit test"
-VERDICTS = (REPRODUCED, NOT_REPRODUCED, INDICATIVE, SHORT, NOT_RUN, NOT_APPLICABLE, BY_TEST)
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, INDICATIVE, FEW_EPOCHS, NOT_RUN, NOT_APPLICABLE, BY_TEST)
 
 MC_SAMPLES, MC_ERROR = 1000, 0.05
 
@@ -67,8 +67,8 @@ class Verdict:
 
     def label(self) -> str:
         """The verdict as shown in a table, "indicative: agrees", always with its warning."""
-        answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, SHORT) else ""
-        count = f" ({self.epochs})" if self.status == SHORT else ""
+        answer = f": {'agrees' if self.agrees else 'disagrees'}" if self.status in (INDICATIVE, FEW_EPOCHS) else ""
+        count = f" ({self.epochs})" if self.status == FEW_EPOCHS else ""
         return f"{self.status}{count}{answer}" + (f" ({self.warning})" if self.warning else "")
 
 
@@ -86,7 +86,7 @@ class Claim:
     mc: bool = False  # compares MC values: 1000 samples, word dropout off, standard error below 0.05
     small_size: bool = False  # also judged for the small model, see Evidence.margins
     rates_of: str = ""  # small model: the role whose chosen dropout rates all roles use
-    whole: bool = False  # no verdict at all until every run has `epochs`
+    whole: bool = False  # no verdict, not even "few epochs", until every run has `epochs`
     is_extra: bool = False  # not a claim of the paper, not counted
     judge_fn: Callable[[Records], Verdict] | None = None  # for evidence that is not a set of runs
     rule_text: str = ""
@@ -97,7 +97,7 @@ def judge(claim: Claim, records: Records) -> Verdict:
     if claim.judge_fn is not None:
         return claim.judge_fn(records)
     verdict = _judge_runs(claim, records)
-    return replace(verdict, small_size=_small(claim, records)) if claim.small_size else verdict
+    return replace(verdict, small_size=_judge_small(claim, records)) if claim.small_size else verdict
 
 
 def _judge_runs(claim: Claim, records: Records) -> Verdict:
@@ -126,7 +126,7 @@ def _judge_runs(claim: Claim, records: Records) -> Verdict:
     epochs = min(group.epochs for group in groups.values())
     warning = no_better_than_constant(groups)
     status = _status(claim, outcome, n, epochs, warning)
-    more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_more(claim, records, status, groups))
+    more = () if status in (REPRODUCED, NOT_REPRODUCED) else tuple(_further_commands(claim, records, status, groups))
     return Verdict(status, outcome.agrees, outcome.numbers, n, epochs, unstable, more, warning=warning)
 
 
@@ -137,15 +137,15 @@ def _seeds(outcome: Outcome, groups: Mapping[str, Group]) -> int:
 
 def _status(claim: Claim, outcome: Outcome, n: int, epochs: int, warning: str) -> str:
     if epochs < claim.epochs:
-        return SHORT
+        return FEW_EPOCHS
     if n < claim.seeds or (outcome.agrees and warning):  # models that learnt nothing may agree with anything
         return INDICATIVE
     return REPRODUCED if outcome.agrees else NOT_REPRODUCED
 
 
-def _more(claim: Claim, records: Records, status: str, used: Mapping[str, Group]) -> list[str]:
+def _further_commands(claim: Claim, records: Records, status: str, used: Mapping[str, Group]) -> list[str]:
     """The commands that would turn an indicative result into a verdict: missing runs, and MC of runs without it."""
-    if status == SHORT:
+    if status == FEW_EPOCHS:
         return commands((run, SEEDS) for run in claim.runs.values())
     wanted = []
     for role, run in claim.runs.items():
@@ -179,7 +179,7 @@ def _mc_problem(groups: Mapping[str, Group]) -> str:
     return ""
 
 
-def _small(claim: Claim, records: Records) -> str:
+def _judge_small(claim: Claim, records: Records) -> str:
     """The claim's rule for the small model: every model with the dropout rates chosen on validation data."""
     assert claim.rule is not None
     groups = _with_mc(claim, _small_groups(claim, records))

@@ -105,8 +105,8 @@ def _add_bands(axes: Axes, traces: list[Trace]) -> None:
 def record_command(group: Group) -> str:
     """The command of a group of records: its choices, the options that differ from their defaults, the seeds."""
     first = group.records[0]
-    usual = {"cell": "lstm", "protocol": "paper"}
-    chosen = [f"{name}={value}" for name, value in first.choices.items() if usual.get(name) != value]
+    defaults = {"cell": "lstm", "protocol": "paper"}
+    chosen = [f"{name}={value}" for name, value in first.choices.items() if defaults.get(name) != value]
     size, task = first.choices["size"], first.choices["task"]
     if (CONFIGS / "experiment" / f"{task}_{size}.yaml").is_file():
         chosen = [f"experiment={task}_{size}", *(word for word in chosen if word.split("=")[0] not in ("task", "size"))]

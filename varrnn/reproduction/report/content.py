@@ -12,27 +12,34 @@ from varrnn.reporting.style import REFERENCE, VARIANTS
 from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
-from varrnn.reproduction.claims.report import summary
-from varrnn.reproduction.claims.special import latest
+from varrnn.reproduction.claims.report import Verdicts, summary
+from varrnn.reproduction.claims.special import latest_benchmark
 from varrnn.reproduction.claims.verdict import (
     BY_TEST,
+    FEW_EPOCHS,
     INDICATIVE,
     NOT_REPRODUCED,
     REPRODUCED,
-    SHORT,
+    VERDICTS,
     Claim,
     Verdict,
 )
-from varrnn.reproduction.figures import collect
+from varrnn.reproduction.figures import collect_figures
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts
 from varrnn.reproduction.runs import commands
 
 FIGURES = tuple(f"figure{number}" for number in range(2, 16))
 SPEED_SIZES = ("small", "medium", "large", "sentiment")
-# the four groups of tiles on the board
+# the four groups of verdicts, by which the page filters the claims
 AGREES, DISAGREES, INDICATION, OPEN = "agrees", "disagrees", "indicative", "not run"
-GROUPS = {REPRODUCED: AGREES, BY_TEST: AGREES, NOT_REPRODUCED: DISAGREES, INDICATIVE: INDICATION, SHORT: INDICATION}
+GROUPS = {
+    REPRODUCED: AGREES,
+    BY_TEST: AGREES,
+    NOT_REPRODUCED: DISAGREES,
+    INDICATIVE: INDICATION,
+    FEW_EPOCHS: INDICATION,
+}
 
 
 def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -45,6 +52,7 @@ def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[s
         "curves": charts.learning_curves(records),
         "figures": [_figure(modules[name], records) for name in FIGURES],
         "claims": [_claim(claim, verdict, modules) for claim, verdict in verdicts],
+        "groups": _groups(verdicts),
         "speed": _speed(modules["speed"], records),
         "words": dict(words) if words else None,
     }
@@ -52,8 +60,7 @@ def collect_content(records: Records, words: Mapping[str, Any] | None) -> dict[s
 
 def _perplexity_tables(modules: Mapping[str, Any], records: Records) -> list[Table]:
     """Table 1 at both sizes, and the small model, which is not in the paper."""
-    small = next(module for name, module in modules.items() if name in ("small", "small"))
-    return [*modules["table1"].tables(records), small.table(records)]
+    return [*modules["table1"].tables(records), modules["small"].table(records)]
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -64,7 +71,7 @@ def _table(table: Table) -> dict[str, Any]:
 def _figure(module: Any, records: Records) -> dict[str, Any]:
     """The panels of a figure that have data, and the commands of its missing runs."""
     artefact = module.ARTEFACT
-    with collect() as figures:
+    with collect_figures() as figures:
         artefact.render(records, Path())
     panels = [chart for figure in figures for chart in charts.from_figure(figure)]
     missing = [(run, records.missing(run, artefact.seeds)) for run in artefact.runs]
@@ -101,9 +108,20 @@ def _claim(claim: Claim, verdict: Verdict, modules: Mapping[str, Any]) -> dict[s
     }
 
 
+def _groups(verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Each group with its verdicts and its numbers of claims: those of the paper, which `summary` counts, and ours."""
+    found = []
+    for name in (AGREES, DISAGREES, INDICATION, OPEN):
+        members = [claim for claim, verdict in verdicts if GROUPS.get(verdict.status, OPEN) == name]
+        extra = sum(claim.is_extra for claim in members)
+        words = [word for word in VERDICTS if GROUPS.get(word, OPEN) == name]
+        found.append({"name": name, "verdicts": words, "paper": len(members) - extra, "ours": extra})
+    return found
+
+
 def _speed(module: Any, records: Records) -> dict[str, Any]:
     """Words per second of the latest benchmark, one group of bars per size."""
-    benchmark, table = latest(records), _table(module.table(records))
+    benchmark, table = latest_benchmark(records), _table(module.table(records))
     sizes = [size for size in SPEED_SIZES if isinstance(benchmark.get(size), Mapping)]
     bars = [
         {

@@ -132,9 +132,10 @@ function lazily(plot, card) { waiting.set(plot, card); watcher.observe(plot); }
 
 /* ---- claims ---- */
 const slug = (group) => group.replace(" ", "-");
-const groups = ["agrees", "disagrees", "indicative", "not run"];
+const groups = content.groups.map((group) => group.name);
 function claimBoard() {
-  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. The small model decides no claim; ▲ and ▼ say whether it agrees or disagrees.";
+  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. The small model decides no claim; ▲ and ▼ say whether it agrees or disagrees. The buttons show and hide groups of verdicts: " +
+    content.groups.map((group) => `${group.name} (${group.verdicts.join(", ")})`).join(", ") + ". Claims of ours are not in the paper and are counted separately.";
   const shown = new Set(groups);
   const claims = groups.flatMap((group) => content.claims.filter((claim) => claim.group === group));
   const tiles = claims.map((claim) => {
@@ -145,9 +146,8 @@ function claimBoard() {
     byId("board").append(tile);
     return tile;
   });
-  groups.forEach((group) => {
-    const count = content.claims.filter((claim) => claim.group === group).length;
-    const chip = make("button", { class: "chip", type: "button", "aria-pressed": "true" }, `${group} ${count}`);
+  content.groups.forEach(({ name: group, paper, ours }) => {
+    const chip = make("button", { class: "chip", type: "button", "aria-pressed": "true" }, `${group} ${paper}` + (ours ? `, ours ${ours}` : ""));
     chip.addEventListener("click", () => {
       shown.has(group) ? shown.delete(group) : shown.add(group);
       chip.setAttribute("aria-pressed", String(shown.has(group)));
