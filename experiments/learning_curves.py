@@ -15,8 +15,8 @@ RUNS = in_style_order({model: language_model("small", model) for model in TABLE1
 
 def draw(panels: list[Axes], records: Records) -> None:
     groups = {model: best_on_validation(records, run) for model, run in RUNS.items()}
-    baseline = (PUBLISHED_SMALL[0].valid, "no dropout, Zaremba et al.")
-    validation_panel(panels[0], groups, RUNS, "valid_ppl", "PTB, 200 units", baseline=baseline)
+    baseline = (PUBLISHED_SMALL[0].valid, "Zaremba et al., no dropout")
+    validation_panel(panels[0], groups, RUNS, "valid_ppl", "Penn Treebank, 200 units", baseline=baseline)
     mc_panel(panels[1], groups, RUNS)
 
 

@@ -17,7 +17,7 @@ PAPER_MC = {row.model: row for row in TABLE1["medium"] if row.mc}
 def draw(panels: list[Axes], records: Records) -> None:
     groups = {model: records.group(run) for model, run in RUNS.items()}
     paper = {model: row.valid for model, row in PAPER.items()}
-    validation_panel(panels[0], groups, RUNS, "valid_ppl_authors", "PTB, 650 units", paper)
+    validation_panel(panels[0], groups, RUNS, "valid_ppl_authors", "Penn Treebank, 650 units", paper)
     mc_panel(panels[1], groups, RUNS, {model: row.test for model, row in PAPER_MC.items()})
 
 

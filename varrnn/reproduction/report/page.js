@@ -134,7 +134,7 @@ function lazily(plot, card) { waiting.set(plot, card); watcher.observe(plot); }
 const slug = (group) => group.replace(" ", "-");
 const groups = ["agrees", "disagrees", "indicative", "not run"];
 function claimBoard() {
-  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. The small model decides no claim; ▲ and ▼ say whether it agrees or disagrees.";
+  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. Tiles marked (ours) are not claims of the paper and not in this count. The small model (200 units) decides no claim; ▲ and ▼ show whether it agrees or disagrees.";
   const shown = new Set(groups);
   const claims = groups.flatMap((group) => content.claims.filter((claim) => claim.group === group));
   const tiles = claims.map((claim) => {
@@ -172,7 +172,7 @@ byId("detail").addEventListener("click", (event) => { if (event.target === byId(
 
 /* ---- tables ---- */
 function table(one) {
-  const wide = (column) => ["hardware", "rates"].includes(column);
+  const wide = (column) => ["hardware", "dropout rates"].includes(column);
   const cell = (text, at) => {
     const column = one.columns[at];
     const kind = text === "not run" || text === "–" ? "off" : wide(column) ? "wide" : column.includes("ours") ? "mine" : "";
