@@ -25,12 +25,12 @@ INTRODUCTION = """\
 # Sentiment analysis: what reproduces, and what does not
 
 Generated from results/records by `make paper`; do not edit. The paper's second task is to predict the rating of a \
-film review (section 5.2 and appendix). We run it twice: as the paper's text says, and as the authors' code does, \
-since these differ ([DIFFERENCES.md](DIFFERENCES.md)). Errors are root mean square errors (RMSE) on the test set in \
-units of the ratings, by MC dropout for models with dropout. A final value is the mean over the last 10 % of epochs, \
-where 50 samples are drawn. In the tables, "approximation" is the error of the dropout approximation, "lowest \
-(epoch)" the lowest point of the curve, "gap" the final value minus that, λ the weight decay, n the number of seeds. \
-"Not run" means that there is no record. Rules and terms of the claims: [claims.md](claims.md)."""
+film review (section 5.2 and appendix). It has two protocols here, the paper's text and the authors' code, because \
+these differ ([DIFFERENCES.md](DIFFERENCES.md)). Errors are root mean square errors (RMSE) on the test set in units \
+of the ratings, by MC dropout for models with dropout. A final value is the mean over the last 10 % of epochs, where \
+50 samples are drawn. In the tables, "approximation" is the error of the dropout approximation, "lowest (epoch)" the \
+lowest point of the curve, "gap" the final value minus that, λ the weight decay, n the number of seeds. "Not run" \
+means that there is no record. Rules and terms of the claims: [claims.md](claims.md)."""
 TEXT = """\
 ## As the paper's text says
 
@@ -136,7 +136,8 @@ def jumps(records: Records) -> str:
             if len(rises) and rises.max() > JUMP:
                 at = int(rises.argmax())
                 label = VARIANTS[record.choices["model"]].label
-                found.append(f"{label}, {record.choices['cell']}, {record.choices['protocol']}, seed {record.seed}: "
+                found.append(f"{label}, {record.choices['cell']}, protocol={record.choices['protocol']}, "
+                             f"seed {record.seed}: "
                              f"from {values[at]:.4f} to {values[at + 1]:.4f} at epoch {epochs[at + 1]}")  # fmt: skip
     return (
         f"Runs whose test error rises by more than {JUMP:g} from one epoch to the next: {'; '.join(found) or 'none'}."
@@ -192,7 +193,7 @@ def shown_picture(found: re.Match[str], records: Records) -> str:
     artefact = experiment(found["name"]).ARTEFACT
     if not artefact.has_data(records):
         return f"*{found['title']}: not run.*"
-    return f"{found[0]}\n*{SENTIMENT_CAPTION if artefact.name == 'figure3' else f'{artefact.title}.'}*"
+    return f"{found[0]}\n\n*{SENTIMENT_CAPTION if artefact.name == 'figure3' else f'{artefact.title}.'}*"
 
 
 def draw(records: Records, folder: Path) -> list[Path]:

@@ -205,7 +205,7 @@ def test_a_leap_of_a_curve_is_named(tmp_path) -> None:
     content["history"]["test_rmse"][95] = 0.25
     module = experiment("sentiment_page")
     leaps = module.jumps(load(synthetic.save([content], tmp_path)))
-    assert "Standard (no dropout), lstm, paper, seed 1" in leaps and "to 0.2500 at epoch 96" in leaps
+    assert "Standard (no dropout), lstm, protocol=paper, seed 1" in leaps and "to 0.2500 at epoch 96" in leaps
     assert module.jumps(Records()).endswith("none.")
 
 

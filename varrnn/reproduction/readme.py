@@ -50,7 +50,7 @@ def replace_section(document: str, name: str, text: str, file: str = "README.md"
 def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
     """The results section of README.md: Table 1 of the medium model, one figure, the count of verdicts, and links."""
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
-    parts.append(f"![Learning curves, 200 units](results/figures/learning_curves.png)\n*{SMALL_CAPTION}*")
+    parts.append(f"![Learning curves, 200 units](results/figures/learning_curves.png)\n\n*{SMALL_CAPTION}*")
     parts.append(
         f"**Claims.** We list {summary(verdicts)}. *Indicative* means that the rule was applied to fewer seeds than it "
         "requires, mostly one: that is a hint, not a reproduction. *Not run* means that a run it needs has no record. "
@@ -143,7 +143,7 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
         "## Penn Treebank, 200 units\n\nA model that a laptop can train; the paper has none of this size. The last "
         "rows are published results."
     )
-    return [title, shown, link, f"![Learning curves, 200 units](figures/learning_curves.png)\n*{SMALL_CAPTION}*"]
+    return [title, shown, link, f"![Learning curves, 200 units](figures/learning_curves.png)\n\n*{SMALL_CAPTION}*"]
 
 
 def sentiment_part(module: ModuleType, records: Records) -> list[str]:
@@ -156,7 +156,7 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     wanted = ("Model", "cell", *rates, *errors, "epochs", "n")
     pages = "Discussion: [SENTIMENT.md](SENTIMENT.md); all runs: [tables/sentiment.md](tables/sentiment.md)"
     title = f"## Sentiment analysis\n\nThe runs of figure 3 that have a record. {pages}."
-    picture = f"![Sentiment analysis, figure 3](figures/figure3.png)\n*{SENTIMENT_CAPTION}*"
+    picture = f"![Sentiment analysis, figure 3](figures/figure3.png)\n\n*{SENTIMENT_CAPTION}*"
     return [title, columns(table, wanted, table.rows), table.note, picture]
 
 
@@ -166,7 +166,7 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
     table = module.table(records)
     title = "## Words per second\n\nIn brackets: share of the limit, the speed of the matrix products alone."
     launches = "How many kernels a GPU launches for these steps: [tables/launches.md](tables/launches.md)."
-    picture = f"![Words per second](figures/speed.png)\n*{SPEED_CAPTION}*"
+    picture = f"![Words per second](figures/speed.png)\n\n*{SPEED_CAPTION}*"
     return [title, table.markdown(), table.note, launches, picture]
 
 
