@@ -9,7 +9,9 @@ from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import table_artefact
 
 COLUMNS = ("Size", "members", "variational, MC: paper", "ours", "naive: Zaremba et al.", "ours")
-NOTE = "Test perplexity of the averaged probabilities. The paper averages large models; the other sizes are additional."
+NOTE = """\
+Test perplexity when the predicted probabilities of several models are averaged. "members": the number of models. The \
+paper averages large models; other sizes are ours."""
 
 
 def table(records: Records) -> Table:

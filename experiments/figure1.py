@@ -42,8 +42,8 @@ def kept_units(z: torch.Tensor, step: int) -> tuple[bool, ...] | None:
     return tuple((z.expand(STEPS, *z.shape[1:])[step % STEPS, 0, 0] > 0).tolist())
 
 
-def draw_panel(axes: Axes, title: str, dropout: DropoutRates, seed: int) -> None:
-    """Draw the network with the masks that were sampled with this seed."""
+def draw_panel(axes: Axes, title: str, note: str, dropout: DropoutRates, seed: int) -> None:
+    """Draw the network with the masks that were sampled with this seed, and a note below it."""
     colours: dict[tuple[bool, ...], str] = {}
     for start, end, mask in arrows(dropout, seed):
         if mask is not None and mask not in colours:
@@ -56,7 +56,7 @@ def draw_panel(axes: Axes, title: str, dropout: DropoutRates, seed: int) -> None
         axes.text(step, 0.06, f"$x_{{{name}}}$", ha="center", va="top")
         axes.text(step, LAYERS + 0.94, f"$y_{{{name}}}$", ha="center", va="bottom")
     axes.set(title=title, xlim=(-0.95, STEPS - 0.05), ylim=(-0.2, LAYERS + 1.2), xticks=[], yticks=[])
-    axes.set_xlabel("small squares: the sampled mask (filled = kept); equal colours: equal masks", fontsize=6.5)
+    axes.set_xlabel(note, fontsize=6.5)
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -77,8 +77,12 @@ def draw_arrow(axes: Axes, start: Point, end: Point, mask: tuple[bool, ...] | No
 
 
 def draw(panels: list[Axes], records: Records) -> None:
-    draw_panel(panels[0], "Naive dropout RNN", DropoutRates.naive(P), seed=3)
-    draw_panel(panels[1], "Variational RNN", DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
+    squares, colours = (
+        "small squares: units (filled: kept, empty: dropped)",
+        "same colour: same mask; dashed: no dropout",
+    )
+    draw_panel(panels[0], "Naive dropout RNN", squares, DropoutRates.naive(P), seed=3)
+    draw_panel(panels[1], "Variational RNN", colours, DropoutRates.variational(p_W=P, p_U=P, p_y=P), seed=3)
 
 
 ARTEFACT = figure_artefact(

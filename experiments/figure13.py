@@ -7,7 +7,7 @@ from varrnn.reproduction.runs import figure3
 ARTEFACT = curve_figure(
     __file__,
     "Figure 13: train loss of the LSTMs of figure 3a",
-    Panel(loss_panel, variant_curves(figure3("lstm")), "LSTM train loss (figure 3a)"),
+    Panel(loss_panel, variant_curves(figure3("lstm")), "Train loss of the LSTMs of figure 3a"),
     claims=("C43",),
 )
 

@@ -7,7 +7,7 @@ from varrnn.reproduction.runs import figure3
 ARTEFACT = curve_figure(
     __file__,
     "Figure 14: train loss of the GRUs of figure 3c",
-    Panel(loss_panel, variant_curves(figure3("gru")), "GRU train loss (figure 3c)"),
+    Panel(loss_panel, variant_curves(figure3("gru")), "Train loss of the GRUs of figure 3c"),
     claims=("C43",),
 )
 

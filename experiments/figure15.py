@@ -7,7 +7,7 @@ from varrnn.reproduction.runs import FIGURE4A
 ARTEFACT = curve_figure(
     __file__,
     "Figure 15: train loss of the runs of figure 4a",
-    Panel(loss_panel, combination_curves(FIGURE4A), "Train loss (figure 4a)"),
+    Panel(loss_panel, combination_curves(FIGURE4A), "Train loss of the runs of figure 4a"),
     claims=("C43",),
 )
 

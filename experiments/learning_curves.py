@@ -9,11 +9,11 @@ ARTEFACT = learning_curve_figure(
     __file__,
     "Small model: learning curves and MC samples",
     "small",
-    "PTB, 200 units",
+    "Penn Treebank, 200 units",
     "valid_ppl",
     height=3.4,
     find_group=best_on_validation,
-    baseline=(PUBLISHED_SMALL[0].valid, "no dropout, Zaremba et al."),
+    baseline=(PUBLISHED_SMALL[0].valid, "Zaremba et al., no dropout"),
 )
 
 if __name__ == "__main__":

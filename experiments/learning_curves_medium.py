@@ -8,7 +8,7 @@ ARTEFACT = learning_curve_figure(
     __file__,
     "Table 1, medium: learning curves and MC samples",
     "medium",
-    "PTB, 650 units",
+    "Penn Treebank, 650 units",
     "valid_ppl_authors",
     height=3.6,
     paper={row.model: row.valid for row in TABLE1["medium"] if not row.mc},

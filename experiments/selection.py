@@ -19,15 +19,15 @@ CURVE = ("lowest (epoch)", "epochs", "n")
 RATE_COLUMNS = ("p_E", "p_W", "p_U", "p_y", "λ")
 COLUMNS = ("Model", "cell", *RATE_COLUMNS, "masks", "held-out RMSE", *CURVE, "shared epochs", "grid")
 NOTE = """\
-Runs with task.hold_out=0.1 that have a record: RMSE on the held-out reviews (by MC dropout if the model has \
-dropout), mean over the last 10 % of the first 20 epochs (a shorter run: its last epoch) and over n seeds. All \
-settings of the grid are compared after the same 20 epochs; bold: the lowest of its model and cell among the grid \
-settings with 20 epochs, on the seeds that they share. "additional": not in the grid, not used for the choice; neither \
-are runs with fewer epochs (column epochs). "Shared epochs" compares all settings of a model and cell at the epochs \
-that they have in common. The test curve is not used for the choice; the authors used it. The paper's optimum for \
-the Variational LSTM is p=.25 and 1e-3, outside its grid. Masks: "retain" are 0 and 1, with a factor 1 - p in the \
-dropout approximation, as in the paper's text; "inverted" are 0 and 1 / (1 - p) (task.scaling=inverted), an ablation \
-with which the rates were chosen before."""
+RMSE on a tenth of the training reviews that were held out (task.hold_out=0.1), by MC dropout if the model has \
+dropout: mean over the last 10 % of the first 20 epochs (of a shorter run: its last epoch), and over n seeds. λ: \
+weight decay. Bold: the setting that is chosen, the lowest of its model and cell among the settings of the grid with \
+20 epochs, on the seeds that they share. "additional": not in the grid and not used for the choice; runs with fewer \
+than 20 epochs are not used either. "shared epochs": the same error at the end of the epochs that all settings of the \
+model and cell have. The test reviews are not used for the choice; the authors used them. The paper's optimum for the \
+Variational LSTM is p=.25 and λ=1e-3, which is outside its own grid. Masks: "retain" are 0 and 1, with a factor 1 - p \
+in the dropout approximation, as in the paper's text; "inverted" are 0 and 1 / (1 - p) (task.scaling=inverted), an \
+ablation, with which the dropout rates were chosen at first."""
 RATES = ("model.p_E", "model.p_W", "model.p_U", "model.p_y", "optim.weight_decay")
 Setting = tuple[str, tuple[float, ...]]  # the scaling of masks, and the rates
 

@@ -30,10 +30,12 @@ COLUMNS = (
     "n",
 )
 NOTE = """\
-RMSE in rating units on the Cornell film reviews, mean over the last 10 % of epochs ± standard deviation over n seeds. \
-All columns use only the epochs that have an MC error (every 5th after the 20th), also for models without dropout, \
-whose errors need no MC; claims compare models at the epochs that all of them have, which are the same for runs of \
-equal length. Gap: the final value minus the lowest value of the curve. λ: weight decay. Reference: """
+RMSE in rating units on the Cornell film reviews, mean over the last 10 % of epochs ± standard deviation over n \
+seeds. "test RMSE, MC" is by MC dropout, "approximation" by the dropout approximation, which for models without \
+dropout is their only error. All columns use only the epochs at which MC dropout is measured (every 5th after the \
+20th), also for models without dropout; runs of equal length are thus averaged over the same epochs, in this table \
+and in the claims. Lowest: the lowest value of the curve and its epoch. Gap: the final value minus the lowest. λ: \
+weight decay. For comparison, the test RMSE of simple predictors: """
 
 
 FIGURE3 = (*figure3("lstm").values(), *figure3("gru").values())
@@ -77,7 +79,9 @@ def references(groups: dict[Run, Group]) -> str:
     for run, group in groups.items():
         constant, ridge = group.mean("constant_rmse"), group.mean("ridge_rmse")
         if constant is not None and ridge is not None:
-            lengths[identity_of(run).options["task.steps"]] = f"constant {constant:.4f}, bag-of-words ridge {ridge:.4f}"
+            lengths[identity_of(run).options["task.steps"]] = (
+                f"mean training rating {constant:.4f}, ridge regression on a bag of words {ridge:.4f}"
+            )
     return "; ".join(f"T={length}: {text}" for length, text in sorted(lengths.items())) or "none yet"
 
 

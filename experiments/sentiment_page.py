@@ -16,6 +16,7 @@ from varrnn.reporting.style import VARIANTS
 from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import Artefact, experiment, main, unique
 from varrnn.reproduction.claims import CLAIMS, judge
+from varrnn.reproduction.readme import SENTIMENT_CAPTION
 from varrnn.reproduction.runs import FIGURE4A, FIGURE11, Run, figure3, figure3_authors, sentiment, stated_optimum
 from varrnn.reproduction.statistics import final_mean, mc_epochs, seed_mean
 
@@ -23,34 +24,38 @@ PICTURE = r"!\[(?P<title>[^\]]*)\]\(figures/(?P<name>\w+)\.png\)"
 INTRODUCTION = """\
 # Sentiment analysis: what reproduces, and what does not
 
-Generated from results/records by `make paper`; do not edit. Verdicts and rules are those of \
-[claims.md](claims.md); "not run" means that no record exists. Errors are RMSE in units of the ratings, on the test \
-set, by MC dropout for models with dropout (50 samples in the last 10 % of epochs; a final value is the mean over \
-these epochs)."""
+Generated from results/records by `make paper`; do not edit. The paper's second task is to predict the rating of a \
+film review (section 5.2 and appendix). It has two protocols here, the paper's text and the authors' code, because \
+these differ ([DIFFERENCES.md](DIFFERENCES.md)). Errors are root mean square errors (RMSE) on the test set in units \
+of the ratings, by MC dropout for models with dropout. A final value is the mean over the last 10 % of epochs, where \
+50 samples are drawn. In the tables, "approximation" is the error of the dropout approximation, "lowest (epoch)" the \
+lowest point of the curve, "gap" the final value minus that, λ the weight decay, n the number of seeds. "Not run" \
+means that there is no record. Rules and terms of the claims: [claims.md](claims.md)."""
 TEXT = """\
-## Under the paper's text
+## As the paper's text says
 
-`protocol=paper`: masks of 0 and 1 in training and in MC, a factor 1 - p in the dropout approximation only, one word \
-mask per sequence, L2 on all layers, sigmoid gates. Dropout rates and weight decay are chosen on held-out training \
-reviews ([tables/selection.md](tables/selection.md)); where these differ from the optimum that the paper states for \
-the LSTM (p = .25, 1e-3), the figure shows both.
+`protocol=paper`: masks of 0 and 1 in training and in MC dropout, a factor 1 - p in the dropout approximation only, \
+one mask of word types per sequence, weight decay on all layers, sigmoid gates. Dropout rates and weight decay are \
+chosen on held-out training reviews ([tables/selection.md](tables/selection.md)). If these choose other values for \
+the LSTM than the optimum that the paper states (p = .25, λ = 1e-3), the figure shows both.
 
 ![Figure 3](figures/figure3.png)"""
 CODE = """\
-## Under the authors' code
+## As the authors' code does
 
-`protocol=authors_code`: hard sigmoids, initial recurrent weights 1.1 times as large, a sigmoid candidate in the \
-GRU, one word mask per minibatch, naive masks untied over the gates, L2 on one gate only. The variational models \
-use the defaults of the authors' scripts, p = .5 and 1e-6; the LSTM was also run with the optimum that the paper states.
+`protocol=authors_code`: hard sigmoids as gates, initial recurrent weights 1.1 times as large, a sigmoid instead of a \
+tanh for the candidate of the GRU, one word mask per minibatch, a separate mask for each gate in naive dropout, \
+weight decay on one gate only. The variational models use the defaults of the authors' scripts, p = .5 and λ = 1e-6; \
+the LSTM also has a row with the optimum that the paper states.
 
 ![Figure 3, authors' code](figures/figure3_authors.png)"""
 RECURRENT = """\
 ## What the recurrent mask does at T = 200
 
-Figure 4 switches the word mask (p_E) and the recurrent mask (p_U) on and off, with p_W = p_y = .5 and a weight decay \
-of 1e-6, the defaults of the authors' scripts. A recurrent mask is the same at all 200 steps of a segment. In addition \
-to the grid of the selection, models without it were planned on held-out reviews (rows with p_U = 0 in \
-[tables/selection.md](tables/selection.md)); they are not used for the choice.
+T is the number of words of a training segment; a recurrent mask is the same at all 200 steps. Figure 4 switches the \
+word mask (p_E) and the recurrent mask (p_U) on and off, with p_W = p_y = .5 and λ = 1e-6, the defaults of the \
+authors' scripts. We also plan models without a recurrent mask on the held-out reviews (rows with p_U = 0 in \
+[tables/selection.md](tables/selection.md), once they have been run); the choice of dropout rates does not use them.
 
 ![Figure 4](figures/figure4.png)
 
@@ -58,11 +63,12 @@ to the grid of the selection, models without it were planned on held-out reviews
 TRIED = """\
 ## What was tried
 
-The first protocol scaled kept units by 1 / (1 - p), as the language models do: a mask that is the same at every \
-step then multiplies the same recurrent connections by the same factor above one each time. The paper's text has no \
-such factor, so the protocol was changed after those runs had been judged ([claims.md](claims.md)). They are kept as \
-an ablation, `task.scaling=inverted`. `model=naive_recurrent` also draws recurrent masks at every step, which, \
-according to the paper, deteriorates performance."""
+At first our protocol scaled kept units by 1 / (1 - p), as the language models do. A mask that is the same at every \
+step then multiplies the same recurrent connections by the same factor above one at every step. The paper's text has \
+no such factor, so we changed the protocol after those runs had been judged ([claims.md](claims.md)). They are kept \
+as an ablation, `task.scaling=inverted` (second table). The first table has two further models: the variational LSTM \
+without word and recurrent masks (figure 11), and naive dropout that also draws new masks for the recurrent \
+connections at every step (`model=naive_recurrent`), which according to the paper deteriorates performance."""
 JUMP = 0.02  # a rise of the test error from one epoch to the next that is reported
 LEARNING = 5  # first epochs, in which every curve changes much
 COLUMNS = ("Model", "cell", "p_E", "p_W", "p_U", "p_y", "λ", "test RMSE, MC", "approximation", "lowest (epoch)", "gap",
@@ -130,9 +136,12 @@ def jumps(records: Records) -> str:
             if len(rises) and rises.max() > JUMP:
                 at = int(rises.argmax())
                 label = VARIANTS[record.choices["model"]].label
-                found.append(f"{label}, {record.choices['cell']}, {record.choices['protocol']}, seed {record.seed}: "
+                found.append(f"{label}, {record.choices['cell']}, protocol={record.choices['protocol']}, "
+                             f"seed {record.seed}: "
                              f"from {values[at]:.4f} to {values[at + 1]:.4f} at epoch {epochs[at + 1]}")  # fmt: skip
-    return f"Runs whose test error rises by more than {JUMP:g} in one epoch: {'; '.join(found) or 'none'}."
+    return (
+        f"Runs whose test error rises by more than {JUMP:g} from one epoch to the next: {'; '.join(found) or 'none'}."
+    )
 
 
 def ablations(records: Records) -> str:
@@ -164,8 +173,9 @@ def open_runs(records: Records) -> str:
         artefact = experiment(name).ARTEFACT
         runs = unique(artefact.runs)
         done = sum(not records.missing(run, (1,)) for run in runs)
-        lines.append(f"- {artefact.title}: {done} of {len(runs)} runs of seed 1 have a record of full length.")
-    return "\n".join(["## Runs with a record", "", *lines])
+        lines.append(f"- {artefact.title}: {done} of {len(runs)}.")
+    note = "How many runs with seed 1 have a record with all epochs:"
+    return "\n".join(["## Runs with a record", "", note, "", *lines])
 
 
 def page(records: Records) -> str:
@@ -179,9 +189,11 @@ def page(records: Records) -> str:
 
 
 def shown_picture(found: re.Match[str], records: Records) -> str:
-    """A figure that has data, or a line that says that it was not run."""
-    drawn = experiment(found["name"]).ARTEFACT.has_data(records)
-    return found[0] if drawn else f"*{found['title']}: not run.*"
+    """A figure that has data with its caption, or a line that says that it was not run."""
+    artefact = experiment(found["name"]).ARTEFACT
+    if not artefact.has_data(records):
+        return f"*{found['title']}: not run.*"
+    return f"{found[0]}\n\n*{SENTIMENT_CAPTION if artefact.name == 'figure3' else f'{artefact.title}.'}*"
 
 
 def render(records: Records, folder: Path) -> list[Path]:

@@ -10,15 +10,16 @@ from varrnn.reproduction.runs import TABLE1_MODELS, Run, language_model
 from varrnn.reproduction.tables import hardware, mc_cell, mean_sd, seeds_cell, table_artefact
 
 VALID = ("valid", "valid, authors' normaliser")
-COLUMNS = ("Model", "rates", "grid", *VALID, "test", "test, MC", "epochs", "n", "hardware")
+COLUMNS = ("Model", "dropout rates", "grid", *VALID, "test", "test, MC", "epochs", "n", "hardware")
 NOTE = """\
-Mean ± standard deviation over n seeds. The dropout rates are chosen on validation data among the points of the \
-planned grid that have a record ("grid", tables/small_grid.md); the test text is not used for the choice. "corner": \
-a chosen rate is at the edge of its grid, so a better one may exist outside it. "valid" is the exact validation \
-perplexity; with "authors' normaliser" it is divided by a count that is too large, as in their code and Table 1. \
-`none` follows Zaremba et al.'s small recipe (13 epochs, windows of 20) and reports its best validation epoch; the \
-others have 22 epochs ("long": 50) and windows of 35. The paper does not have this size: it decides none of the \
-claims. The runs shared their machine, so their words per second are not shown: see speed.md."""
+Perplexity, mean ± standard deviation over n seeds. The dropout rates are chosen by validation perplexity, never by \
+the test text, among the settings of a grid (small_grid.md); "grid" says how many of its settings have a record. \
+"corner": a chosen rate is at the edge of the grid, so a better one may exist outside it. "valid" is the exact \
+validation perplexity; "valid, authors' normaliser" is computed as in the authors' code and in Table 1, which divide \
+by a count that is too large. The standard model follows Zaremba et al.'s small recipe (13 epochs, windows of 20 \
+words) and is reported at its best validation epoch; the others have 22 epochs ("long": 50) and windows of 35. The \
+paper has no model of this size, so it decides none of the claims. Words per second are not shown, because the runs \
+shared their machine: see speed.md."""
 
 
 def rates_cell(group: Group) -> str:

@@ -11,9 +11,9 @@ from varrnn.reproduction.tables import mean_sd, seeds_cell, table_artefact
 
 COLUMNS = ("Model", *DROP_RATES, "valid", "best epoch", "n")
 NOTE = """\
-All grid points that have a record; bold: the lowest validation perplexity of its model, on the \
-seeds that all its points share; "corner": one of its dropout rates is at the edge of the planned grid, so a better \
-one may exist outside it. As in the paper, p_E is tied to p_U and p_y to p_W (Moon: p_W and p_y to p_c)."""
+Validation perplexity of every grid point that has a record. Bold: the lowest of its model, on the seeds that all its \
+points share. "corner": one of its dropout rates is at the edge of the planned grid, so a better one may exist \
+outside it. As in the paper, p_E equals p_U and p_y equals p_W (Moon et al.: p_W and p_y equal p_c)."""
 
 
 def table(records: Records) -> Table:

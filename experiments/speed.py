@@ -15,16 +15,18 @@ COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")
 PAPER = {"medium": 2700 / 4700, "large": 1600 / 2400}
 NOTE = """\
-Full training steps, candidates interleaved in one process; compare within a column only. "paper": words per second of \
-untied / tied in Table 1, four products one after the other on a GPU. The limit uses torch's matrix products; where \
-ours are faster, a share may exceed 1. Shares and ratios are medians of the ratios within each round, so they may \
-differ from the quotients of the words per second above them."""
+Full training steps, all candidates in turn in one process; compare numbers of one column only. Limit: the matrix \
+products of a step alone, computed by torch; where our products are faster, a share may exceed 1. Autograd loop: a \
+Python loop over time steps, the usual implementation of recurrent dropout. "untied / tied, paper's GPU": from the \
+words per second in Table 1, where untied weights take four products one after the other on a GPU. Shares and ratios \
+are medians over rounds of measurement, so they may differ from the quotients of the words per second above them."""
 
 LAUNCHES_NOTE = """\
-Masks, forward and backward pass, clipping and SGD of one window (35 steps of two layers, 200 steps of one), counted \
-on meta tensors, which need no GPU; the times of these steps on a GPU have not been measured. A call of cuDNN \
-(nn.LSTM, naive) counts as one, although it launches several kernels. The sentiment GRU resets before the product, \
-where torch has no fused cell."""
+Kernels that one training step launches: drawing masks, forward and backward pass, clipping and SGD on one window \
+(Penn Treebank: 35 time steps, two layers; sentiment: 200 time steps, one layer). They are counted on meta tensors, \
+which need no GPU; the time of these steps on a GPU has not been measured. A call of cuDNN (nn.LSTM, naive) counts as \
+one, although it launches several kernels. The GRU of the sentiment task applies its reset gate before the matrix \
+product; torch has no fused cell for that."""
 
 
 def latest_sizes(records: Records) -> tuple[Mapping[str, Any], list[str]]:
@@ -45,7 +47,8 @@ def table(records: Records) -> Table:
         return Table("speed", "Words per second", ("",), [], f"Not run: `{COMMAND}`.")
     several = len(records.benchmarks) > 1
     heads = [f"{size}: {processor(benchmark)}" if several else size for size, benchmark in columns]
-    rows = [[label, *(_speed(one[size], key) for size, one in columns)] for key, label in LABELS.items()]
+    measured = {key: label for key, label in LABELS.items() if any(one[size].get(key) for size, one in columns)}
+    rows = [[label, *(_speed(one[size], key) for size, one in columns)] for key, label in measured.items()]
     note = f"{NOTE} Measured on: {'; '.join(machine(benchmark) for benchmark in records.benchmarks)}."
     return Table("speed", "Words per second", ("", *heads), rows + ratios(columns), note)
 
@@ -98,13 +101,13 @@ def ratios(columns: list[tuple[str, Mapping[str, Any]]]) -> list[list[str]]:
     sides = [(speeds.get("side_by_side") or {}).get("ratio") for speeds in found]
     return [
         ["**untied / tied, ours**", *(f"**{_number(ratio)}**" for ratio in ours)],
-        ["untied / tied, paper", *(_number(PAPER.get(size)) for size, _ in columns)],
+        ["untied / tied, paper's GPU", *(_number(PAPER.get(size)) for size, _ in columns)],
         ["variational untied / nn.LSTM", *map(_number, to_torch)],
         [
             "MC evaluation, batched / autograd loop with one sample at a time",
             *(DASH if ratio is None else f"{ratio:.1f}" for ratio in mc),
         ],
-        ["parallel runs of one thread / one run with all threads", *map(_number, sides)],
+        ["several runs with one thread each / one run with all threads", *map(_number, sides)],
     ]
 
 

@@ -23,7 +23,7 @@ COLUMNS = (
     "valid, paper",
     "valid, ours",
     "difference, valid",
-    "valid, ours (true)",
+    "valid, ours (exact)",
     "test, paper",
     "valid / test, corrected",
     "test, ours",
@@ -34,12 +34,13 @@ COLUMNS = (
     "hardware",
 )
 NOTE = """\
-Mean ± standard deviation over n seeds. "valid, ours" uses the authors' normaliser (their code divides by a count that \
-is too large, which lowers every validation perplexity that it prints by about 1.5 %; Zaremba et al.'s may be exact), \
-so that it is comparable with the paper's; "true" is the exact one. "corrected": the authors' later readme, after a \
-bug in the word-type dropout was fixed. MC: 1000 samples. Words per second include validation, as in the authors' \
-log; they are left out for a run that was resumed on another processor. \
-The paper's row of Zaremba et al. is copied from their article. "unstable" counts discarded runs."""
+Perplexity, mean ± standard deviation over n seeds. "valid, ours" is computed as in the authors' code, so that it can \
+be compared with the paper's: that code divides by a count that is too large, which lowers every validation \
+perplexity by about 1.5 % (Zaremba et al.'s may be exact). "valid, ours (exact)" is the correct value. "corrected": \
+from the authors' later readme, after they had fixed a bug in the dropout of word types. MC: 1000 samples. Words per \
+second include validation, as in the authors' log; they are left out for a run that was resumed on another processor. \
+The paper copied its row "Zaremba et al." from their article. "unstable" after n: that many runs diverged and are \
+left out."""
 
 
 def row_cells(records: Records, size: str, row: Row) -> list[str]:

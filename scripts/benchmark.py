@@ -3,8 +3,8 @@
     python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
     python scripts/benchmark.py --size library [--filter "lstm T50"]   # the layers alone, compared with torch's
 
-All candidates run interleaved in ONE process, one step each per round. Ratios are medians of the ratios within a round,
-which a busy machine affects little. Compare numbers of the same table only.
+All candidates run in one process, one training step of each in every round. Ratios are medians of the ratios within a
+round, which a busy machine affects little. Compare numbers of the same table only.
 """
 
 import argparse
@@ -41,13 +41,18 @@ PARALLEL_SIZES = ("small", "sentiment")  # the sizes that are trained on CPUs
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="all", choices=[*benchmark_candidates.SHAPES, "all", "library"])
+    parser.add_argument(
+        "--size",
+        default="all",
+        choices=[*benchmark_candidates.SHAPES, "all", "library"],
+        help="a model of the paper, all of them, or the layers alone at many shapes (all)",
+    )
     parser.add_argument("--filter", default="", help="with --size library: rows that contain all of these words")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--json", type=Path, help="write all numbers to this file")
     where.add_argument("--record", action="store_true", help="write a record of this machine for `make paper`")
     parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
-    parser.add_argument("--quick", action="store_true", help="only three rounds per size")
+    parser.add_argument("--quick", action="store_true", help="only three rounds per size, for a rough result")
     parser.add_argument(
         "--seconds", type=float, help="time per size (60), or per row of the library's table (2); at least ten rounds"
     )

@@ -35,7 +35,9 @@ def main() -> None:
     """Three runs, one table, one figure, three sentences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="further run.py overrides, e.g. optim.epochs=5")
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for table, figure and sentences")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), help="folder for table, figure and sentences (runs/demo)"
+    )
     arguments = parser.parse_args()
     allocator.retain_heap()
     for key in ("model", "run_dir"):

@@ -15,12 +15,16 @@ from varrnn.errors import UserError
 def main(arguments: list[str] | None = None) -> int:
     """Download every requested corpus, then report those that are missing."""
     parser = argparse.ArgumentParser(description="Fetch and verify the Penn Treebank and the Cornell film reviews.")
-    parser.add_argument("corpus", choices=[*RECIPES, "all"])
+    parser.add_argument("corpus", choices=[*RECIPES, "all"], help="the corpus to download")
     parser.add_argument(
         "--to", type=Path, default=default_data_dir(), help="folder for ptb/ and cornell/ (default: data)"
     )
     parser.add_argument(
-        "--from", dest="local_source", type=Path, help="a folder or archive with the files; nothing is downloaded"
+        "--from",
+        dest="local_source",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder or archive with the files; nothing is downloaded",
     )
     parser.add_argument("--if-missing", action="store_true", help="do nothing if a run would find verified files")
     options = parser.parse_args(arguments)

@@ -43,9 +43,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="folder of a finished run")
     parser.add_argument("overrides", nargs="*", help="mc.word_dropout=true or false, device=cuda, threads=1")
-    parser.add_argument("--samples", type=int, default=30, help="stochastic passes (30)")
+    parser.add_argument("--samples", type=int, default=30, help="MC samples (30)")
     parser.add_argument("--words", type=int, help="number of words of the test text (2000)")
-    parser.add_argument("--length", type=int, help="words per sequence in the figure of positions (100)")
+    parser.add_argument(
+        "--length", type=int, help="words per sequence in the figure of uncertainty against position (100)"
+    )
     parser.add_argument("--show-words", type=int, help="number of words shown in colour (220)")
     parser.add_argument("--text", type=Path, help="a text file to colour instead of the beginning of the test text")
     parser.add_argument("--out", type=Path, help="folder of the figures (RUN_DIR/uncertainty)")

@@ -30,7 +30,9 @@ def main() -> None:
         "runs", nargs="*", type=Path, metavar="RUN", help="a run's folder, or the file of an ensemble or a GPU check"
     )
     parser.add_argument("--to", type=Path, default=RECORDS, help="folder of records (results/records)")
-    parser.add_argument("--relocate", action="store_true", help="first move records to their paths by today's defaults")
+    parser.add_argument(
+        "--relocate", action="store_true", help="first move older records to the paths that the current defaults give"
+    )
     options = parser.parse_args()
     if not options.runs and not options.relocate:
         parser.error("nothing to publish: name the folder of a finished run")

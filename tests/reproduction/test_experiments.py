@@ -182,7 +182,7 @@ def test_the_page_says_not_run_where_there_are_no_records() -> None:
     runs = [row for row in rows if row.startswith(("| Variational", "| Naive", "| Standard"))]
     claims = [row for row in rows if row.startswith("| C") and not row.startswith("| Claim")]
     assert len(runs) == 6 + 7 + 2 and all("| not run |" in row for row in [*runs, *claims])
-    assert "p_E=0.5 | not run | not run" in page and "| 0.1" not in page and "0 of 7 runs" in page
+    assert "p_E=0.5 | not run | not run" in page and "| 0.1" not in page and ": 0 of 7." in page
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_a_jump_of_a_curve_is_reported(tmp_path) -> None:
     content["history"]["test_rmse"][95] = 0.25
     module = experiment("sentiment_page")
     leaps = module.jumps(load(synthetic.save([content], tmp_path)))
-    assert "Standard (no dropout), lstm, paper, seed 1" in leaps and "to 0.2500 at epoch 96" in leaps
+    assert "Standard (no dropout), lstm, protocol=paper, seed 1" in leaps and "to 0.2500 at epoch 96" in leaps
     assert module.jumps(Records()).endswith("none.")
 
 

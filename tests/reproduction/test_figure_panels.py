@@ -105,7 +105,7 @@ def test_reference_lines_come_from_the_records(tmp_path) -> None:
     records = load(synthetic.save([synthetic.sentiment_run(run, seed) for seed in (1, 2)], tmp_path / "records"))
     with figure(tmp_path, "x") as (panels, _):
         error_panel(panels[0], records, variant_curves({"naive": run}), "title")
-        assert labels(panels[0]) == ["Naive dropout (n=2)", "constant 0.1915", "ridge 0.152"]
+        assert labels(panels[0]) == ["Naive dropout (n=2)", "mean rating 0.1915", "ridge regression 0.152"]
 
 
 def test_train_loss_is_thinned_to_about_a_hundred_points(tmp_path) -> None:

@@ -91,7 +91,7 @@ def test_a_curve_of_a_figure_is_that_of_its_records(content, records):
     assert curve["x"] == wanted.epochs.tolist() and curve["y"] == pytest.approx(wanted.mean, rel=1e-4)
     assert curve["low"] == pytest.approx(wanted.mean - wanted.std, rel=1e-4)
     assert curve["high"] == pytest.approx(wanted.mean + wanted.std, rel=1e-4)
-    assert {line["label"].split()[0] for line in panel["lines"]} == {"constant", "ridge"}
+    assert {line["label"].split()[0] for line in panel["lines"]} == {"mean", "ridge"}
     assert any("GRU" in title for title in figure["empty"]) and any("cell=gru" in one for one in figure["missing"])
 
 

@@ -57,7 +57,7 @@ def test_table1_with_the_papers_numbers(records_of) -> None:
     assert row["valid, ours"] == ["81.9 ± 0.1"] and [
         row[f"difference, {part}"][0].strip("+-") for part in ("valid", "test")
     ] == ["0.0", "0.0"]
-    assert row["valid, ours (true)"] == ["83.1 ± 0.1"] and row["n"] == ["3"] and row["words/s, ours"] == ["4.8K"]
+    assert row["valid, ours (exact)"] == ["83.1 ± 0.1"] and row["n"] == ["3"] and row["words/s, ours"] == ["4.8K"]
     assert row["hardware"] == ["Example CPU, 2 threads"]
     moved = synthetic.table1_records("medium")
     for record in moved:
@@ -92,7 +92,9 @@ def test_the_small_table_has_published_baselines_and_the_chosen_rates(records_of
     records = records_of(contents)
     row = rows(experiment("small").table(records))["Variational (untied)"]
     assert (
-        row["rates"] == ["p_E=0.05 p_W=0.15 p_U=0.05 p_y=0.15"] and row["test"] == ["94.0"] and row["epochs"] == ["22"]
+        row["dropout rates"] == ["p_E=0.05 p_W=0.15 p_U=0.05 p_y=0.15"]
+        and row["test"] == ["94.0"]
+        and row["epochs"] == ["22"]
     )
     table = experiment("small").table(records)
     assert rows(table)["Inan et al. 2016, VD-LSTM"]["test"] == ["87.3"]
@@ -169,8 +171,8 @@ def test_speed_table() -> None:
     speed = experiment("speed")
     table = speed.table(Records(benchmarks=(synthetic.benchmark(),)))
     assert ["**untied / tied, ours**", "**0.99**", "**0.99**"] in [list(row) for row in table.rows]
-    assert ["untied / tied, paper", "0.57", "0.67"] in [list(row) for row in table.rows]
-    sides = "parallel runs of one thread / one run with all threads"
+    assert ["untied / tied, paper's GPU", "0.57", "0.67"] in [list(row) for row in table.rows]
+    sides = "several runs with one thread each / one run with all threads"
     assert [sides, "1.07", DASH] in [list(row) for row in table.rows]
     assert "Not run" in speed.table(Records()).note
 

@@ -92,13 +92,14 @@ def normalize_argv() -> None:
 
 GROUPS = {
     "model": "the dropout variant, a row of Table 1",
-    "experiment": "task and size in one word",
+    "experiment": "a task and a size, under one name",
     "task": "the data and the prediction target",
-    "size": "the network's size, with its schedule",
+    "size": "the size of the network, with its learning-rate schedule",
     "optim": "the optimizer",
     "protocol": "as the paper says, or as the authors' code does",
     "sweep": "many runs in one command",
     "launcher": "where the runs of a sweep are executed",
+    "logger": "where live curves are logged",
 }
 HELP_KEYS = (  # shown without `--help all`
     *("seed", "cell", "device", "threads", *(f"model.{name}" for name in DROP_RATES)),
@@ -129,8 +130,8 @@ def format_help(all_keys: bool = False) -> str:
             lines += [f"    {file.stem:26}{first_comment(file)}" for file in files]
     lines += [
         "",
-        "Keys with their values in `python run.py`; groups change them"
-        + ("" if all_keys else "; `--help all` lists all"),
+        "Keys, with their values in a plain `python run.py`; other groups set other values"
+        + ("" if all_keys else ". `--help all` lists every key"),
         "",
     ]
     docs, defaults = option_docs(), flatten(compose([]))

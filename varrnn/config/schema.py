@@ -98,7 +98,7 @@ class TaskConfig:
 class LanguageModelConfig(TaskConfig):
     """Language modelling: predict the next word; the metric is perplexity."""
 
-    kind: str = option(LANGUAGE_MODEL, "language_model: predict the next word")
+    kind: str = option(LANGUAGE_MODEL, "language_model or sentiment; set by task=")
     corpus: str = option("pydoc", "which text, by its name in varrnn/data/registry.py; set by task=")
     train: str | None = option(None, "corpus=text: the training text")
     valid: str | None = option(None, "corpus=text: the validation text")
@@ -115,7 +115,7 @@ class LanguageModelConfig(TaskConfig):
 class SentimentConfig(TaskConfig):
     """Sentiment regression: predict a rating from a segment of T words; the metric is RMSE in rating units."""
 
-    kind: str = option(SENTIMENT, "sentiment: predict a rating")
+    kind: str = option(SENTIMENT, "language_model or sentiment; set by task=")
     reviews: str = option("synthetic", "which reviews, by their name in varrnn/data/registry.py; set by task=")
     csv: str | None = option(None, "reviews=csv: a file with the columns text and rating; task=reviews takes task.path")
     max_words: int = option(20_000, "words with this id or a higher one become the unknown word")

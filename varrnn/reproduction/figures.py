@@ -246,7 +246,7 @@ def reference_line(axes: Axes, value: float | None, label: str, line: str = "--"
 def plot_baselines(axes: Axes, records: Records, curves: Curves) -> None:
     """The constant predictor and bag-of-words ridge regression, from the records of this panel."""
     groups = [records.group(run) for _, run in curves.values()]
-    for metric, label, line in (("constant_rmse", "constant", "--"), ("ridge_rmse", "ridge", ":")):
+    for metric, label, line in (("constant_rmse", "mean rating", "--"), ("ridge_rmse", "ridge regression", ":")):
         values = {round(v, 4) for v in (group.mean(metric) for group in groups) if v is not None}
         if len(values) == 1:
             reference_line(axes, values.pop(), label, line)

@@ -59,7 +59,7 @@ def validation_panel(
 ) -> None:
     """Plot every variant that has a record, with the last epochs again in an inset if a curve has its minimum there.
 
-    `paper` has a published value per variant, shown as a dotted line of the variant's colour. `baseline` is a further
+    `paper` has a published value per variant, shown as a thin line of the variant's colour. `baseline` is a further
     value with its name.
     """
     curves = {model: group.curve(column) for model, group in groups.items()}
@@ -81,9 +81,9 @@ def validation_panel(
             panel.plot(curve.epochs, curve.mean, color=style.colour, linestyle=style.line, label=label, gid=made_by)
             error_band(panel, curve, style.colour)
         for model, value in published.items():
-            panel.axhline(value, color=VARIANTS[model].colour, linestyle=":", lw=0.9, zorder=1)
+            panel.axhline(value, color=VARIANTS[model].colour, lw=0.5, zorder=1)
     if published:
-        axes.plot([], [], ":", color="0.4", lw=0.9, label="dotted: the paper's value of the same colour")
+        axes.plot([], [], color="0.4", lw=0.5, label="thin line: the paper's value of the same colour")
     reference_line(axes, *baseline)
     axes.set_ylim(0.93 * lowest, 3.2 * lowest)
     if zoom:
@@ -113,7 +113,7 @@ def mc_panel(
             axes.plot(curve["samples"], curve["ppl"], "o-", ms=3, color=style.colour, label=f"{label}: MC")
             plain, published = record.metric("test_ppl"), (paper or {}).get(model)
             if plain is not None:
-                axes.axhline(plain, color=style.colour, linestyle="--", lw=0.9, label=f"{label}: approximation")
+                axes.axhline(plain, color=style.colour, linestyle="--", lw=0.9, label=f"{label}: dropout approximation")
             if published is not None:
                 axes.axhline(
                     published, color=style.colour, linestyle=":", lw=0.9, label=f"{style.label}, MC, the paper"

@@ -58,7 +58,7 @@ class PublishedResult(NamedTuple):
 
 
 PUBLISHED_SMALL = (
-    PublishedResult("Zaremba et al. 2014, non-regularized", 120.7, 114.5, "the recipe of our row `none`"),
-    PublishedResult("TensorFlow ptb_word_lm, small", 121.39, 115.91, "a reproduction of the same"),
-    PublishedResult("Inan et al. 2016, VD-LSTM", 92.6, 87.3, "not the same model: one mask on h, no word dropout"),
+    PublishedResult("Zaremba et al. 2014, non-regularized", 120.7, 114.5, "the recipe of our standard model"),
+    PublishedResult("TensorFlow ptb_word_lm, small", 121.39, 115.91, "a reproduction of that result"),
+    PublishedResult("Inan et al. 2016, VD-LSTM", 92.6, 87.3, "another model: one mask on h, no word dropout"),
 )

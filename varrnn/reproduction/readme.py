@@ -13,6 +13,20 @@ from varrnn.reproduction.claims.report import Verdicts, summary
 from varrnn.reproduction.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
 
 SECTION = "results"  # the name of the section in README.md and in results/README.md
+TABLE1_NOTE = """\
+Validation perplexities are computed as in the authors' code (about 1.5 % too low), so that they can be compared; n \
+is the number of seeds."""
+SMALL_CAPTION = """\
+A model of 200 units, which a laptop can train; the paper has no such model. Left: validation perplexity, the last \
+epochs enlarged; n is the number of seeds. Right: test perplexity of the variational models against the number of \
+samples of MC dropout; dashed: their dropout approximation."""
+SENTIMENT_CAPTION = """\
+Figure 3 of the paper, with the models that have a record: root mean square error (RMSE) of the predicted rating; n \
+is the number of seeds. "Mean rating" always predicts the mean training rating; "ridge regression" uses a bag of \
+words. A triangle marks an epoch whose error is above the range shown. The standard models need no MC dropout."""
+SPEED_CAPTION = """\
+Words per second of full training steps as a share of the limit, which is the speed of the matrix products alone. \
+Grey: for comparison; an "autograd loop" over time steps is the usual implementation of recurrent dropout."""
 GENERATED = "*Generated from [the records]({records}) by `make paper`; do not edit between the markers.*"
 
 
@@ -36,11 +50,11 @@ def replace_section(document: str, name: str, text: str, file: str = "README.md"
 def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
     """The results section of README.md: Table 1 of the medium model, one figure, the count of verdicts, and links."""
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
-    parts.append("![Learning curves on the Penn Treebank](results/figures/learning_curves.png)")
+    parts.append(f"![Learning curves, 200 units](results/figures/learning_curves.png)\n\n*{SMALL_CAPTION}*")
     parts.append(
-        f"**Claims.** {summary(verdicts)}. *Indicative* means that fewer seeds were run than the rule requires, "
-        "mostly one: it is a hint, not a reproduction. [Every claim with its rule, our numbers and the command that "
-        "decides it](results/claims.md)."
+        f"**Claims.** We list {summary(verdicts)}. *Indicative* means that the rule was applied to fewer seeds than it "
+        "requires, mostly one: that is a hint, not a reproduction. *Not run* means that a run it needs has no record. "
+        "[Every claim with its rule, our numbers and the command that decides it](results/claims.md)."
     )
     parts.append(
         "[Results in detail](results/README.md): the 200-unit model, sentiment analysis, words per second, and the "
@@ -55,7 +69,7 @@ def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdi
     parts += small_part(artefacts["small"], records)
     parts += sentiment_part(artefacts["sentiment"], records)
     parts += speed_part(artefacts["speed"], records)
-    parts.append(missing_runs_part(artefacts, records))
+    parts += [figures_part(artefacts, records), missing_runs_part(artefacts, records)]
     return "\n\n".join(parts)
 
 
@@ -73,13 +87,13 @@ def claims_part(verdicts: Verdicts) -> list[str]:
     for claim, verdict in verdicts:
         for word in ("agrees", "disagrees"):
             if f"small model {word}" in verdict.small_size:
-                few = " on few seeds or rates (indicative)" if INDICATIVE in verdict.small_size else ""
-                small_verdicts.setdefault(word + few, []).append(claim.id)
+                few = " (indicative: few seeds or few dropout rates)" if INDICATIVE in verdict.small_size else ""
+                small_verdicts.setdefault(f"{word} with{few}", []).append(claim.id)
     if small_verdicts:
-        listed = "; ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(small_verdicts.items()))
+        listed = "; it ".join(f"{word}: {', '.join(ids)}" for word, ids in sorted(small_verdicts.items()))
         parts.append(
-            f"The same comparison with the 200-unit model, which does not decide a claim and whose dropout rates are "
-            f"chosen on validation data, {listed}."
+            "The 200-unit model is not in the paper and decides no claim. Compared in the same way, with dropout rates "
+            f"chosen on validation data, it {listed}."
         )
     return parts
 
@@ -96,8 +110,8 @@ def table1_part(module: ModuleType, records: Records) -> list[str]:
     for table in module.tables(records):
         rows = [row for row in table.rows if tables.NOT_RUN not in row]
         if not rows and "large" in table.title:
-            cost = "5 to 9 hours a row at the paper's speed"
-            parts.append(f"The large model (1500 units) has no record yet: `make ptb-large` needs a GPU ({cost}).")
+            cost = "5 to 9 hours per run at the speed of the paper's Titan X"
+            parts.append(f"The large model (1500 units) has no record yet: `make ptb-large` needs a GPU, {cost}.")
             continue
         wanted = (
             "Model",
@@ -109,7 +123,8 @@ def table1_part(module: ModuleType, records: Records) -> list[str]:
             "n",
             "hardware",
         )
-        parts += [f"**{table.title}**, perplexity on the Penn Treebank:", select_columns(table, wanted, table.rows)]
+        title = f"**{table.title}**, perplexity on the Penn Treebank. {TABLE1_NOTE}"
+        parts += [title, select_columns(table, wanted, table.rows)]
     return parts
 
 
@@ -120,14 +135,15 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     rows = [row for row in table.rows if tables.NOT_RUN not in row]
     shown = select_columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = (
-        "The standard model follows Zaremba et al.'s recipe and is reported at its best validation epoch. All columns: "
-        "[tables/small.md](tables/small.md), the grid: [tables/small_grid.md](tables/small_grid.md)."
+        "Perplexities; n is the number of seeds. Grid: how many settings of the dropout rates have a record; *corner* "
+        "means that a chosen rate is at the edge of the grid. The standard model follows Zaremba et al.'s small recipe "
+        "and is reported at its best validation epoch. [All columns](tables/small.md), [grid](tables/small_grid.md)."
     )
     title = (
-        "## Penn Treebank, 200 units\n\nA model size that a laptop can train, not in the paper; the last rows are "
-        "published results."
+        "## Penn Treebank, 200 units\n\nA model that a laptop can train; the paper has none of this size. The last "
+        "rows are published results."
     )
-    return [title, shown, link, "![Learning curves](figures/learning_curves.png)"]
+    return [title, shown, link, f"![Learning curves, 200 units](figures/learning_curves.png)\n\n*{SMALL_CAPTION}*"]
 
 
 def sentiment_part(module: ModuleType, records: Records) -> list[str]:
@@ -138,9 +154,9 @@ def sentiment_part(module: ModuleType, records: Records) -> list[str]:
     rates = ("p_E", "p_W", "p_U", "p_y", "λ")
     errors = ("test RMSE, MC", "approximation", "lowest (epoch)", "train RMSE, MC")
     wanted = ("Model", "cell", *rates, *errors, "epochs", "n")
-    pages = "discussion: [SENTIMENT.md](SENTIMENT.md), all runs: [tables/sentiment.md](tables/sentiment.md)"
-    title = f"## Sentiment analysis\n\nFigure 3; {pages}."
-    picture = "![Sentiment analysis, figure 3](figures/figure3.png)"
+    pages = "Discussion: [SENTIMENT.md](SENTIMENT.md); all runs: [tables/sentiment.md](tables/sentiment.md)"
+    title = f"## Sentiment analysis\n\nThe runs of figure 3 that have a record. {pages}."
+    picture = f"![Sentiment analysis, figure 3](figures/figure3.png)\n\n*{SENTIMENT_CAPTION}*"
     return [title, select_columns(table, wanted, table.rows), table.note, picture]
 
 
@@ -148,9 +164,18 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
     if not records.benchmarks:
         return []
     table = module.table(records)
-    title = "## Words per second\n\nFull training steps (in brackets: share of the speed limit)."
-    launches = "Kernel launches of these steps on a GPU, counted: [tables/launches.md](tables/launches.md)."
-    return [title, table.markdown(), table.note, launches, "![Words per second](figures/speed.png)"]
+    title = "## Words per second\n\nIn brackets: share of the limit, the speed of the matrix products alone."
+    launches = "How many kernels a GPU launches for these steps: [tables/launches.md](tables/launches.md)."
+    picture = f"![Words per second](figures/speed.png)\n\n*{SPEED_CAPTION}*"
+    return [title, table.markdown(), table.note, launches, picture]
+
+
+def figures_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
+    """Links to every figure that is drawn; a panel without data says so."""
+    figures = [module.ARTEFACT for name, module in artefacts.items() if name.startswith(("figure", "learning_curves"))]
+    links = [f"- [{one.title}](figures/{one.name}.png)" for one in figures if one.has_data(records)]
+    note = "Every figure that has data; curves and panels without a record are missing in it."
+    return "\n".join(["## Figures", "", note, "", *links])
 
 
 def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
@@ -159,13 +184,14 @@ def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> 
     for name, module in artefacts.items():
         needed, missing = len(module.ARTEFACT.commands()), len(module.ARTEFACT.commands(records))
         if missing and module.ARTEFACT.runs:
-            rows.append((name, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
+            rows.append((module.ARTEFACT.title, f"{missing} of {needed}", f"`python experiments/{name}.py --missing`"))
     if not rows:
         return "Every run has a record."
-    header = ("artefact", "runs without a record, or with fewer epochs", "command that lists them")
-    parts = ["## Missing runs", Table("", "", header, rows, numbers=False).markdown()]
+    header = ("table, figure or page", "missing runs", "command that lists them")
+    note = "A run counts once per seed, and is missing if it has no record or a record with too few epochs."
+    parts = ["## Missing runs", note, Table("", "", header, rows, numbers=False).markdown()]
     figures = [name for name in artefacts if name.startswith("figure")]
     empty = [name for name in figures if not artefacts[name].ARTEFACT.has_data(records)]
     if empty:
-        parts.append(f"Figures without any record, and therefore not drawn: {', '.join(empty)}.")
+        parts.append(f"Figures that are not drawn, because none of their runs has a record: {', '.join(empty)}.")
     return "\n\n".join(parts)

@@ -30,6 +30,7 @@ from varrnn.reproduction.statistics import (
 
 Rule = Callable[[Evidence], Outcome | None]
 OPTIMAL = "optimal model"
+NAMES = {final_mean: "final", overfitting_gap: "gap"}  # as the rules call them
 MC, APPROXIMATION = "test_rmse_mc", "test_rmse"
 
 
@@ -153,7 +154,7 @@ def trend(statistic: Callable, sign: int, least: float, spread: float = 0.0) -> 
             return None
         rho = spearman([float(role) for role in values], list(values.values()))
         width = max(values.values()) - min(values.values())
-        text = f"Spearman {rho:+.2f}, spread {width:.4f}; {statistic.__name__}: {format_values(values)}"
+        text = f"Spearman {rho:+.2f}, spread {width:.4f}; {NAMES[statistic]}: {format_values(values)}"
         return Outcome(sign * rho >= least and width >= spread, text)
 
     return rule

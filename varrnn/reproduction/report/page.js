@@ -134,8 +134,8 @@ function lazily(plot, card) { waiting.set(plot, card); watcher.observe(plot); }
 const slug = (group) => group.replace(" ", "-");
 const groups = content.groups.map((group) => group.name);
 function claimBoard() {
-  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. The small model decides no claim; ▲ and ▼ say whether it agrees or disagrees. The buttons show and hide groups of verdicts: " +
-    content.groups.map((group) => `${group.name} (${group.verdicts.join(", ")})`).join(", ") + ". Claims of ours are not in the paper and are counted separately.";
+  byId("claims-summary").textContent = content.summary + ". Click a tile for the quotation, the rule, our numbers and the command that decides it. Tiles marked (ours) are not claims of the paper and are counted separately. The small model (200 units) decides no claim; ▲ and ▼ show whether it agrees or disagrees. The buttons show and hide groups of verdicts: " +
+    content.groups.map((group) => `${group.name} (${group.verdicts.join(", ")})`).join(", ") + ".";
   const shown = new Set(groups);
   const claims = groups.flatMap((group) => content.claims.filter((claim) => claim.group === group));
   const tiles = claims.map((claim) => {
@@ -172,7 +172,7 @@ byId("detail").addEventListener("click", (event) => { if (event.target === byId(
 
 /* ---- tables ---- */
 function table(one) {
-  const wide = (column) => ["hardware", "rates"].includes(column);
+  const wide = (column) => ["hardware", "dropout rates"].includes(column);
   const cell = (text, at) => {
     const column = one.columns[at];
     const kind = text === "not run" || text === "–" ? "off" : wide(column) ? "wide" : column.includes("ours") ? "mine" : "";
