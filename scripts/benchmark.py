@@ -228,6 +228,7 @@ def main() -> None:
     chosen = arguments()
     check(chosen)
     allocator.retain_heap()
+    torch.set_flush_denormal(True)  # vanishing gradients would slow down torch's layers, not ours (varrnn/kernels)
     device = parse_device(chosen.device)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)

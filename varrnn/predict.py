@@ -1,4 +1,4 @@
-"""MC dropout for any model with this package's layers: averaged stochastic passes (equation approx_predictive)."""
+"""MC dropout for any model with this package's layers: averaged stochastic passes (equation 4 of the paper)."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -51,7 +51,7 @@ class Classification:
 
     @property
     def mean(self) -> Tensor:
-        """p(y | x) of MC dropout: probabilities averaged, not logits (equation approx_predictive)."""
+        """p(y | x) of MC dropout: probabilities averaged, not logits (equation 4 of the paper)."""
         return _require(self.summed) / self.samples
 
     @property

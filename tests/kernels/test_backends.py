@@ -189,7 +189,7 @@ def test_a_gpu_runs_torchs_own_kernel_wherever_it_can(monkeypatch):
 def test_weights_in_one_buffer():
     layer = VariationalLSTM(I, H)
     given = layer._weights(0, torch.float32)
-    parts = builtin.one_buffer(given)
+    parts = builtin.join_weights(given)
     for part, weight in zip(parts, given, strict=True):
         assert torch.equal(part, weight) and part.untyped_storage().data_ptr() == parts[0].untyped_storage().data_ptr()
 

@@ -107,8 +107,8 @@ class Products:
         self.d = torch.randn(rows, 4 * size, device=device)
         self.w_ih, self.w_hh = (torch.randn(4 * size, size, device=device) for _ in range(2))
         one = identity_mask(device=device)
-        self.forth = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch))
-        self.back = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch), backwards=True)
+        self.forward_product = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch))
+        self.backward_product = Recurrence(self.w_hh, one, 4, (shape.steps, shape.batch), backwards=True)
         self.buffer = torch.empty_like(self.d)
         self.out = torch.randn(shape.outputs, size, device=device)
         features = shape.batch if shape.last_only else rows
@@ -122,9 +122,9 @@ class Products:
                 rows = slice(start * batch, stop * batch)
                 a = input_projection(self.x[rows], self.w_ih, None, 4, out=self.buffer[rows])
                 for t in range(stop - start):
-                    self.forth.forward(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
+                    self.forward_product.forward(a[t * batch : (t + 1) * batch], self.x[:batch], 0)
                 for t in range(start, stop):
-                    self.back.backward(self.d[t * batch : (t + 1) * batch], 0)
+                    self.backward_product.backward(self.d[t * batch : (t + 1) * batch], 0)
                 gradient = GateGradient(self.d[rows], 4)
                 sums = [gradient.weight_grad(self.x[rows], total) for total in sums]
                 linear(self.d[rows], self.w_ih.t())

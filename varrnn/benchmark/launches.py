@@ -136,7 +136,7 @@ def models(shape: Shape) -> dict[str, nn.Module]:
     }
 
 
-def launches_of_a_window(model: nn.Module, shape: Shape) -> int:
+def count_window_launches(model: nn.Module, shape: Shape) -> int:
     """The launches of one training step: masks, embedding, layers, loss, backward pass, clipping and SGD."""
     step = candidates.training_step(model, shape, META)
     with count_launches() as count:
@@ -197,7 +197,7 @@ def count_window(shape: Shape) -> dict[str, int]:
     """Launches of a training step by candidate; ``graph``: the untied model's update with a CUDA graph."""
     with META:  # nothing is initialised
         made = models(shape)
-    found = {name: launches_of_a_window(model, shape) for name, model in made.items()}
+    found = {name: count_window_launches(model, shape) for name, model in made.items()}
     untied = made["variational_untied"]
     assert isinstance(untied, SequenceModel)
     return found | {"graph": launches_with_a_graph(untied, shape)}

@@ -88,7 +88,7 @@ def run(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: 
     w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.num_gates))
     hx = tuple(s.unsqueeze(0).contiguous() for s in state)
     train = torch.is_grad_enabled()  # cuDNN has no backward pass otherwise
-    weights = one_buffer(w) if x.is_cuda else [t for t in w if t is not None]
+    weights = join_weights(w) if x.is_cuda else [t for t in w if t is not None]
     arguments = (hx if cell.num_states > 1 else hx[0], weights, w.b_ih is not None, 1, 0.0, train, False)
     if rows.packed:
         h, *final = FUNCTIONS[cell](x, rows.batch_sizes, *arguments)
@@ -113,7 +113,7 @@ def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, ma
     return final[0] if rows.packed else final[0].unsqueeze(0), final
 
 
-def one_buffer(w: Weights) -> list[Tensor]:
+def join_weights(w: Weights) -> list[Tensor]:
     """The weights as parts of one tensor, in cuDNN's order: it would copy them into one itself, and warn."""
     given = [t for t in w if t is not None]
     whole = torch.cat([t.reshape(-1) for t in given])

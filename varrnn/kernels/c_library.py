@@ -90,7 +90,7 @@ def panel_cache(size: int) -> Iterator[None]:
 
 
 def threads(batch: int, units: int) -> int:
-    """How many threads a step of so many rows deserves."""
+    """The number of threads for a step of so many rows and units."""
     return min(torch.get_num_threads(), batch) if batch * units >= MIN_UNITS_PER_THREAD else 1
 
 

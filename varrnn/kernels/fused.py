@@ -50,7 +50,7 @@ def input_gates(x: Tensor, z_x: Tensor, w_ih: Tensor, bias: Tensor | None, gates
 
 
 class FusedRecurrence:
-    """(h o z_h) U of one step after another in few launches, and its way back."""
+    """(h o z_h) U of one step after another in few launches, and its backward pass."""
 
     def __init__(self, w_hh: Tensor, z_h: Tensor, gates: int) -> None:
         self.gates, self.tied, self.plain = gates, z_h.shape[1] == 1, is_identity(z_h)

@@ -1,4 +1,4 @@
-"""The GRU over a whole sequence as one operation of autograd; gru_torch.py and gru_c.py compute it.
+"""The GRU over a whole sequence as one operation of autograd; gru_torch.py, gru_c.py and gru_fused.py compute it.
 
 r, u = sigm((x_t o z_x) W + (h_{t-1} o z_h) U + b);  h_t = (1 - u) o n + u o h_{t-1}, with the candidate
 n = tanh(x W_n + b_n + r o h_n), h_n = (h_{t-1} o z_n) U_n + b_hn  (reset after the product, torch's variant), or
@@ -35,7 +35,7 @@ class Saved:
 
 
 class Backend(Protocol):
-    """What gru_torch.py and gru_c.py have in common."""
+    """The interface of gru_torch.py, gru_c.py and gru_fused.py."""
 
     def run_forward(
         self, cell: GRUCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks, save_gates: bool

@@ -1,4 +1,4 @@
-"""The LSTM over a whole sequence as one operation of autograd; lstm_torch.py and lstm_c.py compute it.
+"""The LSTM over a whole sequence as one operation of autograd; lstm_torch.py, lstm_c.py and lstm_fused.py compute it.
 
 a_t = (x_t o z_x) W + (h_{t-1} o z_h) U + b;  i, f, o = sigm(a), g = tanh(a);  c_t = z_c o (f o c_{t-1} + i o g);
 h_t = z_r o o o tanh(c_t). The four gates, c and h are saved; everything else is cheaper to compute again.
@@ -34,7 +34,7 @@ class Saved:
 
 
 class Backend(Protocol):
-    """What lstm_torch.py and lstm_c.py have in common."""
+    """The interface of lstm_torch.py, lstm_c.py and lstm_fused.py."""
 
     def run_forward(
         self,

@@ -194,7 +194,7 @@ def live_rows(z: Tensor, rows: int) -> Tensor:
 
 
 class Recurrence:
-    """(h o z_h) U of one step after another, and its way back. U is packed once where many steps use it."""
+    """(h o z_h) U of one step after another, and its backward pass. U is packed once where many steps use it."""
 
     def __init__(self, w_hh: Tensor, z_h: Tensor, gates: int, shape: Sequence[int], backwards: bool = False) -> None:
         steps, rows = shape[:2]

@@ -30,7 +30,7 @@ class Saved:
 
 
 class Backend(Protocol):
-    """What rnn_torch.py and rnn_c.py have in common."""
+    """The interface of rnn_torch.py and rnn_c.py."""
 
     def run_forward(self, cell: RNNCell, x: Tensor, rows: StepRows, h0: Tensor, w: Weights, masks: Masks) -> Tensor:
         """Every h_t: (T, B, H), or (N, H) of packed sequences, as x is."""

@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 class StepRows:
     """The rows of each step of x, which is (T, B, I), or (N, I) with the ``batch_sizes`` of packed sequences.
 
-    Step t has the rows ``begins[t]`` to ``begins[t + 1]`` of all rows. They never become more, for the longest sequence
-    comes first: row b of a step continues row b of the step before.
+    Step t has the rows ``begins[t]`` to ``begins[t + 1]`` of all rows. Their number never grows, because the longest
+    sequence comes first: row b of a step continues row b of the step before.
     """
 
     def __init__(self, x: Tensor, batch_sizes: Tensor | None = None) -> None:

@@ -1,5 +1,5 @@
 """The perplexity of a text: by the dropout approximation, and by MC dropout, which averages the PROBABILITIES
-of many mask samples (eq. approx_predictive).
+of many mask samples (equation 4 of the paper).
 """
 
 import math

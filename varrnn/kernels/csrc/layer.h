@@ -1,7 +1,7 @@
 /* What every recurrent layer does over a chunk of steps: x W into the gates, and the gradients of x, W, U and b.
  *
- * Sequences do not need each other, so a thread takes its rows of the batch through all steps of a chunk without ever
- * waiting for another thread, and the gates are made where their products are, in the cache. Only the gradients of the
+ * Sequences are independent, so a thread takes its rows of the batch through all steps of a chunk without ever waiting
+ * for another thread, and the gates are made where their products are, in the cache. Only the gradients of the
  * weights need all rows: there every thread takes some units. Masks of one gate or of all cost the same.
  */
 
@@ -9,7 +9,7 @@
 
 enum { DEPTH = 512 }; /* rows that are multiplied into the gradients of the weights at once, at most */
 
-/* Step t has the rows from begins[t] to begins[t + 1]; they never become more, and row b of a step continues row b of
+/* Step t has the rows from begins[t] to begins[t + 1]; their number never grows, and row b of a step continues row b of
  * the step before (packed sequences, the longest first). With begins NULL every step has the whole batch. Shapes are
  * (rows of all steps, units) unless stated otherwise. */
 typedef struct {
@@ -56,7 +56,7 @@ INLINE float *da_at(const layer *s, i64 t, i64 row) {
 /* The share of a thread in some work; p is a layer, or a cell, whose first member is a layer. */
 typedef void work_fn(const void *p, i64 thread);
 
-/* The thread's panels of W and U for a forward pass, */
+/* The thread's panels of W and U for a forward pass. */
 static void pack_forward(const void *p, i64 thread) {
     const layer *s = p;
     const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
@@ -64,12 +64,13 @@ static void pack_forward(const void *p, i64 thread) {
     pack_transposed(s->w_hh, s->num_gates, s->size, s->size, first, last, s->packed_hh);
 }
 
-/* and for a backward pass. A cell may have another function for U. */
+/* The thread's panels of W for a backward pass. */
 static void pack_w_ih(const layer *s, i64 thread) {
     const i64 first = first_of(s, panels(s->inputs), thread), last = first_of(s, panels(s->inputs), thread + 1);
     if (s->dx) pack(s->w_ih, s->num_gates, s->size, s->inputs, first, last, s->packed_ih);
 }
 
+/* The thread's panels of U and W for a backward pass; a cell may have another function for U. */
 static void pack_backward(const void *p, i64 thread) {
     const layer *s = p;
     const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);

@@ -76,7 +76,7 @@ static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
         }
 }
 
-/* Back through the gates of one sequence: dc turns from after the step to before it, dh is used up. */
+/* Back through the gates of one sequence: dc becomes the gradient before the step, dh becomes zero. */
 INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int has_cell_mask, i64 n, const float *a,
                                 const float *c, const float *previous, const float *z_c, const float *z_r, float *dh,
                                 float *dc, float *da) {

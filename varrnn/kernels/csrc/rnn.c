@@ -30,7 +30,7 @@ static void forward_step(const void *p, i64 t, i64 row, i64 rows) {
         }
 }
 
-/* Back through the activation: dh is used up. */
+/* Back through the activation: dh becomes zero. */
 INLINE void rnn_pointwise_grad(const int kind, i64 n, const float *h, float *dh, float *da) {
 #pragma omp simd
     for (i64 j = 0; j < n; j++) da[j] = dh[j] * activation_grad(kind, h[j]), dh[j] = 0;

@@ -7,7 +7,7 @@
 
 #include "tiles.h"
 
-/* At once: rows and words of a piece of logits, which fits into the second cache; rows of a gradient. */
+/* At once: rows and words of a piece of logits, which fits into the second-level cache; rows of a gradient. */
 enum { BLOCK = 384, WORDS = 1024, SLICE = 256, DEPTH = 768 };
 
 typedef struct {
@@ -35,7 +35,7 @@ static void pack_weight(const void *p, i64 thread) {
     pack_transposed(s->weight, 1, s->words, s->size, first, last, s->packed);
 }
 
-/* Take some logits into the logarithm of a sum of exponentials. */
+/* Add some logits to the logarithm of a sum of exponentials. */
 static float log_sum_exp(float previous, i64 n, const float *x) {
     float most = previous, sum = 0;
 #pragma omp simd reduction(max : most)
@@ -43,7 +43,7 @@ static float log_sum_exp(float previous, i64 n, const float *x) {
     const float shift = most == -INFINITY ? 0 : most;
 #pragma omp simd reduction(+ : sum)
     for (i64 j = 0; j < n; j++) sum += exp_(x[j] - shift);
-    if (most == -INFINITY) return sum == sum ? most : sum; /* words that cannot be, or are not a number */
+    if (most == -INFINITY) return sum == sum ? most : sum; /* all of probability 0, or not a number */
     return most + logf(sum + expf(previous - most));
 }
 
