@@ -10,6 +10,7 @@ from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.claims.special import latest_benchmark, untied_to_tied
 from varrnn.reproduction.figures import figure
+from varrnn.reproduction.machines import describe_machine, name_processor
 
 COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")
@@ -46,21 +47,11 @@ def table(records: Records) -> Table:
     if not columns:
         return Table("speed", "Words per second", ("",), [], f"Not run: `{COMMAND}`.")
     several = len(records.benchmarks) > 1
-    heads = [f"{size}: {processor(benchmark)}" if several else size for size, benchmark in columns]
+    heads = [f"{size}: {name_processor(benchmark)}" if several else size for size, benchmark in columns]
     measured = {key: label for key, label in LABELS.items() if any(one[size].get(key) for size, one in columns)}
     rows = [[label, *(_speed(one[size], key) for size, one in columns)] for key, label in measured.items()]
-    note = f"{NOTE} Measured on: {'; '.join(machine(benchmark) for benchmark in records.benchmarks)}."
+    note = f"{NOTE} Measured on: {'; '.join(describe_machine(benchmark) for benchmark in records.benchmarks)}."
     return Table("speed", "Words per second", ("", *heads), rows + ratios(columns), note)
-
-
-def processor(benchmark: Mapping[str, Any]) -> str:
-    """The name of a machine in a column's head; earlier records have the name of the processor only."""
-    info = benchmark.get("machine") or {}
-    if info.get("gpu"):
-        return str(info["gpu"])
-    last = (info.get("caches") or {}).get("l3_kb")
-    parts = (info.get("cpu"), info.get("instructions"), f"L3 {last / 1024:.0f} MB" if last else None)
-    return ", ".join(str(part) for part in parts if part)
 
 
 def launches() -> Table:
@@ -70,14 +61,6 @@ def launches() -> Table:
     counts = {name: count_window(shape) for name, shape in WINDOWS.items()}
     rows = [[label, *(f"{counts[name][key]:,}" for name in counts)] for key, label in LABELS.items()]
     return Table("launches", "Kernel launches of a training step on a GPU", ("", *counts), rows, LAUNCHES_NOTE)
-
-
-def machine(benchmark: Mapping[str, Any]) -> str:
-    """CPU or GPU, threads and torch, as the benchmark recorded them."""
-    info = benchmark.get("machine") or {}
-    names = ("gpu", "cpu", "instructions", "cores", "threads", "torch")
-    caches = [f"{name[:-3].upper()} {kb} KB" for name, kb in (info.get("caches") or {}).items()]
-    return ", ".join([*(f"{name} {info[name]}" for name in names if info.get(name)), *caches])
 
 
 def _speed(speeds: Mapping[str, Any], key: str) -> str:

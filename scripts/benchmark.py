@@ -1,7 +1,7 @@
 """Words per second of every variant, nn.LSTM, an autograd loop, and the matrix products alone (the limit).
 
     python scripts/benchmark.py [--size small|medium|large|sentiment|all] [--json FILE | --record] [--quick]
-    python scripts/benchmark.py --size library [--filter "lstm T50"]   # the layers alone, compared with torch's
+    python scripts/benchmark.py --size library [--filter "lstm T50" | --record]   # the layers alone and torch's
 
 All candidates run in one process, one training step of each in every round. Ratios are medians of the ratios within a
 round, which a busy machine affects little. Compare numbers of the same table only.
@@ -27,7 +27,7 @@ from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.kernels import c_library, cpu_cache
 from varrnn.records import integrity
-from varrnn.records.paths import benchmark_path
+from varrnn.records.paths import benchmark_path, library_path
 from varrnn.reporting.style import RC
 from varrnn.training import allocator, provenance
 from varrnn.training.device import PRECISIONS, parse_device, set_precision
@@ -195,8 +195,10 @@ def check(chosen: argparse.Namespace) -> None:
     way_out = "without --record (which `make bench` adds), python scripts/benchmark.py measures any part"
     if chosen.record and chosen.quick:
         raise UserError(f"--record --quick: three rounds are not enough for a record; {way_out}")
-    if chosen.record and chosen.size != "all":
+    if chosen.record and chosen.size not in ("all", "library"):
         raise UserError(f"--record --size {chosen.size}: a record contains all sizes (--size all); {way_out}")
+    if chosen.record and chosen.filter:
+        raise UserError(f"--record --filter {chosen.filter!r}: a record contains all rows; {way_out}")
     if chosen.record and (chosen.threads is not None or chosen.clock != "wall"):
         raise UserError(f"--record with --threads or --clock: a record has default threads and wall time; {way_out}")
     if chosen.record and (code := provenance.code_version()).endswith("+dirty"):
@@ -237,7 +239,8 @@ def main() -> None:
     if device.type == "cpu":
         print(c_library.load_status()[1])
     machine = environment(device, chosen.clock)
-    file = benchmark_path(machine) if chosen.record else chosen.json
+    record_path = library_path if chosen.size == "library" else benchmark_path
+    file = record_path(machine) if chosen.record else chosen.json
     written = [fileio.prepare_file(path) for path in (file, chosen.chart) if path]
     print(", ".join(f"{key} {value}" for key, value in machine.items() if value))
     record: dict[str, Any] = {"machine": machine}

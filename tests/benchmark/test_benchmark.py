@@ -11,7 +11,7 @@ from helpers import ROOT
 from varrnn.benchmark import candidates, concurrency
 from varrnn.config import compose
 from varrnn.errors import UserError
-from varrnn.records.paths import benchmark_path
+from varrnn.records.paths import benchmark_path, library_path
 from varrnn.training import provenance
 
 TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
@@ -59,6 +59,7 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
     [
         ("--size all --record --quick", "--record --quick"),
         ("--size all --record --size sentiment", "--record --size sentiment"),
+        ("--record --size library --filter lstm", "--record --filter 'lstm': a record contains all rows"),
         ("--size all --record --threads 1", "--record with --threads or --clock"),
         ("--size all --record --clock cpu", "--record with --threads or --clock"),
         ("--quick --chart here.foo", r"here\.foo: allowed endings are .*png"),
@@ -95,6 +96,7 @@ def test_a_record_is_named_after_its_machine(benchmark):
     whole = {**cpu, "instructions": "AVX2", "caches": {"l1_kb": 32, "l2_kb": 512, "l3_kb": 32768}}
     assert benchmark_path(whole).name == "amd_epyc_9r14_zen_4_avx2_l3_32768_kb_2_cores.json"
     assert benchmark_path({**cpu, "gpu": "NVIDIA H100"}).name == "nvidia_h100.json"
+    assert library_path(cpu).name == benchmark_path(cpu).name and library_path(cpu).parent != benchmark_path(cpu).parent
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

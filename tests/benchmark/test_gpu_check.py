@@ -161,7 +161,7 @@ def test_a_gpu_check_is_published_as_a_benchmark(record, monkeypatch, tmp_path):
     ("change", "message"),
     [
         ({"tests": PASSED | {"failed": 2, "failures": ["tests.a::two"]}}, r"2 of its tests failed \(tests\.a::two\)"),
-        ({"tests": PASSED | {"passed": 0}}, "0 passed, so its speed is no evidence"),
+        ({"tests": PASSED | {"passed": 0}}, "0 passed, so its speed is not evidence"),
         ({"machine": MACHINE | {"gpu": None}}, "no GPU is named"),
         ({"machine": MACHINE | {"commit": "1" * 40}}, "is not in this repository"),
         ({"machine": MACHINE | {"commit": f"{'0' * 40}+dirty"}}, "dirty commit"),

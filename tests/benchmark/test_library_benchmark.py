@@ -68,7 +68,7 @@ def test_torch_and_ours_get_the_same_problem(cell, shape):
     [
         ("--filter lstm", "only the library's table has rows to choose"),
         ("--size library --chart a.png --device cpu", "a table for CPUs without a chart"),
-        ("--size library --record", "--record --size library: a record"),
+        ("--size library --record --quick", "--record --quick: three rounds"),
     ],
 )
 def test_options_that_do_not_fit_are_rejected(benchmark, monkeypatch, words, message):

@@ -8,6 +8,7 @@ import pytest
 from helpers import ROOT
 from helpers import records as synthetic
 
+from varrnn.benchmark import library
 from varrnn.errors import UserError
 from varrnn.records.store import Group, Records, load
 from varrnn.reporting.table import DASH, Table
@@ -189,6 +190,21 @@ def test_every_processor_has_its_column() -> None:
     (tied,) = (row for row in table.rows if row[0] == "ours, variational tied")
     assert [cell.split()[0] for cell in tied[1:]] == ["1,400", "700", "350"]
     assert "L3 32768 KB" in table.note and len({len(row) for row in table.rows}) == 1
+
+
+def test_library_table() -> None:
+    """A row per processor, number of threads and shape, with the ratios of each cell or a dash."""
+    ratios = dict(zip(library.COLUMNS, (1.04, 1.02, 0.951, 1.1), strict=True))
+    first, second = library.choose_rows("", 2)[0], library.choose_rows("gru T1,B256", 2)[1]
+    record = {"machine": synthetic.benchmark()["machine"] | {"threads": 2}}
+    record["library"] = {row.name: {"ratio": ratios} for row in (first, second)}
+    table = experiment("library").table(Records(libraries=(record,)))
+    shown, rows = "1.04 / 1.02 / .95 / 1.10", [list(row) for row in table.rows]
+    assert len(rows) == 2 * len(library.SHAPES) and "threads 2" in table.note
+    assert ["Example CPU", "1", "50, 64, 64, 64", shown, DASH, DASH] in rows
+    assert ["Example CPU", "2", "1, 256, 128, 128", DASH, shown, DASH] in rows
+    assert {"[400]+[5]*31, 64, 128", "5 to 200, 64, 128"} < {row[2] for row in rows}
+    assert "Not run" in experiment("library").table(Records()).note
 
 
 def test_cells() -> None:

@@ -41,10 +41,19 @@ def relative_path(record: Record) -> Path:
 
 def benchmark_path(machine: Mapping[str, Any], folder: Path = RECORDS) -> Path:
     """`results/records/benchmark/amd_epyc_avx512_l3_32768_kb_2_cores.json`: processors of one name differ in these."""
+    return folder / "benchmark" / _machine_file(machine)
+
+
+def library_path(machine: Mapping[str, Any], folder: Path = RECORDS) -> Path:
+    """The record of our layers compared with torch's; one file for each machine too."""
+    return folder / "library" / _machine_file(machine)
+
+
+def _machine_file(machine: Mapping[str, Any]) -> str:
     last = (machine.get("caches") or {}).get("l3_kb")
     parts = (machine["cpu"], machine.get("instructions"), last and f"l3 {last} kb", machine["cores"], "cores")
     name = machine["gpu"] or " ".join(str(part) for part in parts if part)
-    return folder / "benchmark" / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
+    return f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
 
 
 def differences(record: Record) -> dict[str, Any]:

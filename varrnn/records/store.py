@@ -149,11 +149,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Records:
-    """All records of a folder: runs, ensembles and benchmarks."""
+    """All records of a folder: runs, ensembles, and benchmarks of training and of the layers alone."""
 
     runs: tuple[Record, ...] = ()
     ensembles: tuple[Mapping[str, Any], ...] = ()
     benchmarks: tuple[Mapping[str, Any], ...] = ()
+    libraries: tuple[Mapping[str, Any], ...] = ()
 
     def group(self, run: Run) -> Group:
         """The records of the runs that these overrides would start, one per seed."""
@@ -203,13 +204,14 @@ def load(folder: Path | str = RECORDS) -> Records:
     for stray in Path(folder).rglob(f"*{TMP_SUFFIX}"):
         hint = f"rename it to {stray.stem}_moved.json and repeat python scripts/publish.py --relocate"
         raise UserError(f"{stray}: relocating was interrupted; {hint}")
-    runs, ensembles, benchmarks = [], [], []
+    runs, ensembles = [], []
+    machines: dict[str, list[Mapping[str, Any]]] = {"benchmark": [], "library": []}
     for path in json_files(Path(folder)):
         content = read_json(path)
-        if path.relative_to(folder).parts[0] == "benchmark":
+        if (kind := path.relative_to(folder).parts[0]) in machines:
             record_schema.check(path, content, {}, "measure again with scripts/benchmark.py --record")
             integrity.check_digest(path, content)
-            benchmarks.append(content)
+            machines[kind].append(content)
         elif content.get("kind") == "ensemble":
             record_schema.check(path, content, record_schema.ENSEMBLE, PUBLISH_AGAIN)
             check_integrity(path, content)
@@ -217,8 +219,9 @@ def load(folder: Path | str = RECORDS) -> Records:
         else:
             runs.append(as_record(path, content))
             check_integrity(path, content)
-    benchmarks.sort(key=lambda benchmark: str((benchmark.get("machine") or {}).get("date", "")))
-    return Records(tuple(runs), tuple(ensembles), tuple(benchmarks))
+    for found in machines.values():
+        found.sort(key=lambda benchmark: str((benchmark.get("machine") or {}).get("date", "")))
+    return Records(tuple(runs), tuple(ensembles), tuple(machines["benchmark"]), tuple(machines["library"]))
 
 
 def json_files(folder: Path) -> list[Path]:

@@ -165,7 +165,10 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
         return []
     table = module.table(records)
     title = "## Words per second\n\nIn brackets: share of the limit, the speed of the matrix products alone."
-    launches = "How many kernels a GPU launches for these steps: [tables/launches.md](tables/launches.md)."
+    launches = (
+        "Our layers alone, compared with torch's at many shapes: [tables/library.md](tables/library.md). How many "
+        "kernels a GPU launches for these steps: [tables/launches.md](tables/launches.md)."
+    )
     picture = f"![Words per second](figures/speed.png)\n\n*{SPEED_CAPTION}*"
     return [title, table.markdown(), table.note, launches, picture]
 
