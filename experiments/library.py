@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from varrnn.benchmark import library
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.machines import describe_machine, name_processor
+from varrnn.reproduction.machines import describe_machine
 
 COMMAND = "python scripts/benchmark.py --size library --record"
 TITLE = "Our layers compared with torch's"
-HEADS = ("Processor", "threads", "T, B, I, H")
+HEADS = ("processor", "threads", "T, B, I, H")
 NOTE = """\
 torch's time divided by ours: above 1 ours is faster. T, B, I, H: time steps, batch size, input size and units. Each \
 cell has four numbers: training without dropout, with tied masks and with untied masks (including the time to draw \
@@ -25,18 +26,19 @@ def table(records: Records) -> Table:
     """One row for each processor, number of threads and shape."""
     if not records.libraries:
         return Table("library", TITLE, HEADS, [], f"Not run: `{COMMAND}`.")
-    rows = [row for record in records.libraries for row in _rows(record)]
+    machines = dict(zip(ascii_uppercase, records.libraries))
+    rows = [row for letter, record in machines.items() for row in _rows(letter, record)]
     heads = (*HEADS, *(cell.upper() for cell in library.CELLS))
-    measured = "; ".join(describe_machine(record) for record in records.libraries)
+    measured = "; ".join(f"{letter}: {describe_machine(record)}" for letter, record in machines.items())
     return Table("library", TITLE, heads, rows, f"{NOTE} Measured on: {measured}.")
 
 
-def _rows(record: Mapping[str, Any]) -> list[list[str]]:
+def _rows(letter: str, record: Mapping[str, Any]) -> list[list[str]]:
     found = record.get("library") or {}
     counts = sorted({row.threads for row in library.choose_rows("", (record.get("machine") or {}).get("threads") or 1)})
     return [
         [
-            name_processor(record),
+            letter,
             str(threads),
             shape.title,
             *(_ratios(found.get(library.Row(shape, cell, threads).name)) for cell in library.CELLS),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from varrnn.benchmark.chart import LABELS, bars, share
@@ -10,7 +11,7 @@ from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.claims.special import latest_benchmark, untied_to_tied
 from varrnn.reproduction.figures import figure
-from varrnn.reproduction.machines import describe_machine, name_processor
+from varrnn.reproduction.machines import describe_machine
 
 COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")
@@ -37,21 +38,25 @@ def latest_sizes(records: Records) -> tuple[Mapping[str, Any], list[str]]:
 
 
 def table(records: Records) -> Table:
-    """A column for each size; if there are records of several processors, one for each of them."""
+    """A column for each size; if there are records of several processors, one for each of them, A, B and so on."""
     columns = [
-        (size, benchmark)
+        (size, benchmark, letter)
         for size in SIZES
-        for benchmark in records.benchmarks
+        for letter, benchmark in zip(ascii_uppercase, records.benchmarks)
         if isinstance(benchmark.get(size), Mapping)
     ]
     if not columns:
         return Table("speed", "Words per second", ("",), [], f"Not run: `{COMMAND}`.")
     several = len(records.benchmarks) > 1
-    heads = [f"{size}: {name_processor(benchmark)}" if several else size for size, benchmark in columns]
-    measured = {key: label for key, label in LABELS.items() if any(one[size].get(key) for size, one in columns)}
-    rows = [[label, *(_speed(one[size], key) for size, one in columns)] for key, label in measured.items()]
-    note = f"{NOTE} Measured on: {'; '.join(describe_machine(benchmark) for benchmark in records.benchmarks)}."
-    return Table("speed", "Words per second", ("", *heads), rows + ratios(columns), note)
+    heads = [f"{size}, {letter}" if several else size for size, _, letter in columns]
+    speeds = [(size, benchmark[size]) for size, benchmark, _ in columns]
+    measured = {key: label for key, label in LABELS.items() if any(one.get(key) for _, one in speeds)}
+    rows = [[label, *(_speed(one, key) for _, one in speeds)] for key, label in measured.items()]
+    machines = [describe_machine(benchmark) for benchmark in records.benchmarks]
+    if several:
+        machines = [f"{letter}: {machine}" for letter, machine in zip(ascii_uppercase, machines)]
+    note = f"{NOTE} Measured on: {'; '.join(machines)}."
+    return Table("speed", "Words per second", ("", *heads), rows + ratios(speeds), note)
 
 
 def launches() -> Table:
@@ -77,7 +82,7 @@ def _number(value: float | None) -> str:
 
 def ratios(columns: list[tuple[str, Mapping[str, Any]]]) -> list[list[str]]:
     """The rows below the words per second."""
-    found = [benchmark[size] for size, benchmark in columns]
+    found = [speeds for _, speeds in columns]
     ours = [untied_to_tied(speeds) for speeds in found]
     to_torch = [share(speeds, "variational_untied", "nn_lstm") for speeds in found]
     mc = [(speeds.get("mc") or {}).get("batched_to_loop") for speeds in found]
