@@ -4,11 +4,13 @@ import csv
 import io
 import runpy
 
+import matplotlib.pyplot as plt
 import pytest
 from helpers import ROOT
 from helpers import records as synthetic
 
 from varrnn.benchmark import library
+from varrnn.benchmark.chart import LABELS, bars
 from varrnn.errors import UserError
 from varrnn.records.store import Group, Records, load
 from varrnn.reporting.table import DASH, Table
@@ -190,6 +192,18 @@ def test_every_processor_has_its_column() -> None:
     assert [cell.split()[0] for cell in tied[1:]] == ["1,400", "700", "350"]
     assert "A: cpu Example CPU, cores 2" in table.note and "B: cpu Example CPU, instructions AVX2" in table.note
     assert "L3 32768 KB" in table.note and len({len(row) for row in table.rows}) == 1
+
+
+def test_speed_chart_has_the_same_bars_in_every_panel() -> None:
+    """Only the first panel has labels."""
+    record = synthetic.benchmark()
+    record["sentiment"] = record["medium"] | {"paper_gru": 1500, "authors_code_gru": 1500}
+    figure, panels = plt.subplots(1, 2)
+    bars(list(panels), record, ["medium", "sentiment"])
+    labels = [text.get_text() for text in panels[0].get_yticklabels()]
+    assert labels == [LABELS[key] for key in LABELS if key in record["medium"] and key != "limit"]
+    assert [len(axes.patches) for axes in panels] == [len(labels)] * 2
+    plt.close(figure)
 
 
 def test_library_table() -> None:

@@ -32,10 +32,12 @@ def share(speeds: Mapping[str, Any], key: str, of: str = "limit") -> float | Non
 
 
 def bars(panels: list[Axes], benchmark: Mapping[str, Any], sizes: list[str]) -> None:
-    """Words per second relative to the limit: one panel per size, with the labels at the first panel."""
+    """Words per second relative to the limit: one panel per size, with the labels at the first panel.
+
+    All panels have the same bars: the candidates that every size has."""
+    keys = [key for key in LABELS if key != "limit" and all(benchmark[size].get(key) for size in sizes)]
     for axes, size in zip(panels, sizes):
         speeds = benchmark[size]
-        keys = [key for key in LABELS if key != "limit" and speeds.get(key)]
         colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
         drawn = axes.barh([LABELS[key] for key in keys], [share(speeds, key) for key in keys], color=colours)  # type: ignore[arg-type]
         axes.bar_label(drawn, fmt="%.2f", fontsize=6, padding=2)
