@@ -5,7 +5,6 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from varrnn.benchmark import library
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
@@ -13,12 +12,13 @@ from varrnn.reproduction.machines import describe_machine
 
 COMMAND = "python scripts/benchmark.py --size library --record"
 TITLE = "Our layers compared with torch's"
-HEADS = ("processor", "threads", "T, B, I, H")
+CELLS = ("lstm", "gru", "rnn")
+HEADS = ("processor", "threads", "shape", *(cell.upper() for cell in CELLS))
 NOTE = """\
 torch's time divided by ours: above 1 ours is faster. T, B, I, H: time steps, batch size, input size and units. Each \
 cell has four numbers: training without dropout, with tied masks and with untied masks (including the time to draw \
-them; torch's layer has no dropout), and inference. T = 1 is a single step with a given state. "[400]+[5]*31" and \
-"5 to 200" are the lengths of packed sequences. Medians over rounds of measurement, all candidates in turn in one \
+them; torch's layer has no dropout), and inference. T1 is a single step with a given state. "[400]+[5]*31" and \
+"5to200" are the lengths of packed sequences. Medians over rounds of measurement, all candidates in turn in one \
 process. varrnn/kernels/README.md explains the numbers below .95."""
 
 
@@ -27,32 +27,22 @@ def table(records: Records) -> Table:
     if not records.libraries:
         return Table("library", TITLE, HEADS, [], f"Not run: `{COMMAND}`.")
     machines = dict(zip(ascii_uppercase, records.libraries))
-    rows = [row for letter, record in machines.items() for row in _rows(letter, record)]
-    heads = (*HEADS, *(cell.upper() for cell in library.CELLS))
+    rows = [row for letter, record in machines.items() for row in _rows(letter, record["library"])]
     measured = "; ".join(f"{letter}: {describe_machine(record)}" for letter, record in machines.items())
-    return Table("library", TITLE, heads, rows, f"{NOTE} Measured on: {measured}.")
+    return Table("library", TITLE, HEADS, rows, f"{NOTE} Measured on: {measured}.")
 
 
-def _rows(letter: str, record: Mapping[str, Any]) -> list[list[str]]:
-    found = record.get("library") or {}
-    counts = sorted({row.threads for row in library.choose_rows("", (record.get("machine") or {}).get("threads") or 1)})
+def _rows(letter: str, found: Mapping[str, Any]) -> list[list[str]]:
+    """The rows of one machine from its entries, which are named like `lstm T50,B64,I64,H64 1 thread`."""
+    ratios: dict[tuple[str, str], dict[str, str]] = {}
+    for name, entry in found.items():
+        cell, shape, threads, _ = name.split(" ")
+        numbers = (f"{ratio:.2f}".removeprefix("0") for ratio in entry["ratio"].values())
+        ratios.setdefault((threads, shape), {})[cell] = " / ".join(numbers)
     return [
-        [
-            letter,
-            str(threads),
-            shape.title,
-            *(_ratios(found.get(library.Row(shape, cell, threads).name)) for cell in library.CELLS),
-        ]
-        for threads in counts
-        for shape in library.SHAPES
+        [letter, threads, shape.replace(",", ", "), *(cells.get(cell, DASH) for cell in CELLS)]
+        for (threads, shape), cells in sorted(ratios.items(), key=lambda item: item[0][0])
     ]
-
-
-def _ratios(row: Mapping[str, Any] | None) -> str:
-    """ "1.04 / 1.02 / .95 / 1.10"."""
-    if not row:
-        return DASH
-    return " / ".join(f"{row['ratio'][name]:.2f}".removeprefix("0") for name in library.COLUMNS)
 
 
 def render(records: Records, folder: Path) -> list[Path]:

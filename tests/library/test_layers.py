@@ -258,7 +258,7 @@ def test_known_faults_of_public_packages():
         (lambda: VariationalGRU(I, H)(torch.randn(T, B, I), torch.randn(2, B, H)), r"hx has shapes \[\(2, 4, 6\)\]"),
         (
             lambda: VariationalGRU(I, H)(torch.randn(T, I), torch.randn(1, 1, H)),
-            r"hx has shapes \[\(1, 1, 6\)\], expected 1 of \(1, 6\), for the input is unbatched",
+            r"hx has shapes \[\(1, 1, 6\)\], expected 1 of \(1, 6\), because the input is unbatched",
         ),
         (lambda: VariationalLSTM(I, H)(torch.randn(T, B, I), masks=()), "0 masks for 1 layers x 1 directions"),
         (

@@ -149,6 +149,12 @@ def test_mistakes_get_one_line(tmp_path):
     assert done.returncode == 1 and done.stderr == "error: --samples 0: must be at least 1\n"
 
 
+def click(driver, element) -> None:
+    """Click in the middle of the window, where the bar at its top does not cover the element."""
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
+    element.click()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(bool(browser.missing()), reason=f"needs a browser: {browser.missing()}")
 def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
@@ -158,7 +164,7 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         find = driver.find_element
         assert driver.execute_script("return document.documentElement.dataset.theme") == "light"
         # a tile opens to its quotation, and closes
-        find("id", "tile-C27").click()
+        click(driver, find("id", "tile-C27"))
         detail = find("id", "detail").text
         assert QUOTATIONS["C27"] in detail and "Our numbers" in detail and "python run.py" in detail
         find("css selector", "#detail button").click()
@@ -166,7 +172,7 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         # a chip hides its tiles
         chips = driver.find_elements("css selector", "#claim-filter button")
         assert [chip.text.split(",")[0] for chip in chips] == filter_labels(written)
-        chips[-1].click()
+        click(driver, chips[-1])
         assert not find("id", "tile-C37").is_displayed() and find("id", "tile-C27").is_displayed()
         # a key hides its curve and shows it again
         driver.execute_script("document.getElementById('curves').scrollIntoView({behavior: 'instant'})")
@@ -190,8 +196,7 @@ def test_a_browser_uses_the_page_without_a_network(written, tmp_path):
         assert set(driver.execute_script(shades)) == {"", "0.000"}  # one sample has no mutual information
         assert len({shade for shade in many if shade}) > 5
         word = driver.find_elements("css selector", "#words .w")[3]
-        driver.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", word)
-        word.click()
+        click(driver, word)
         assert len(driver.find_elements("css selector", "#tip table:last-child tr")) == 5
         # dark, and as narrow as a phone: nothing sticks out
         find("id", "theme").click()

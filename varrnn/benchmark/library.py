@@ -47,12 +47,6 @@ class Shape:
     carried: bool = False  # whether the state is given, as in a loop over single steps
     lengths: tuple[int, ...] = ()
 
-    @property
-    def title(self) -> str:
-        """The sizes in a table: `50, 64, 64, 64`, or the lengths of packed sequences instead of the first two."""
-        first = self.name.split(",")[0].replace("to", " to ") if self.lengths else f"{self.steps}, {self.batch}"
-        return f"{first}, {self.inputs}, {self.units}"
-
 
 def _packed(name: str, lengths: tuple[int, ...], inputs: int, units: int) -> Shape:
     return Shape(f"{name},I{inputs},H{units}", max(lengths), len(lengths), inputs, units, lengths=lengths)

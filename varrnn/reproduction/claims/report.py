@@ -90,10 +90,12 @@ def summary(verdicts: Verdicts) -> str:
     """ "47 claims: 3 reproduced, 1 not reproduced, ..."; additional claims are not counted."""
     counted = [verdict.status for claim, verdict in verdicts if not claim.is_extra]
     found = Counter(counted)
-    return f"{len(counted)} claims: " + ", ".join(f"{found[word]} {_counted(word)}" for word in VERDICTS if found[word])
+    return f"{len(counted)} claims: " + ", ".join(
+        f"{found[word]} {count_label(word)}" for word in VERDICTS if found[word]
+    )
 
 
-def _counted(status: str) -> str:
+def count_label(status: str) -> str:
     """A verdict as the end of "2 ..."."""
     return "checked by unit tests" if status == BY_TEST else status
 

@@ -12,7 +12,7 @@ from varrnn.reporting.style import REFERENCE, VARIANTS
 from varrnn.reporting.table import Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
-from varrnn.reproduction.claims.report import Verdicts, summary
+from varrnn.reproduction.claims.report import Verdicts, count_label, summary
 from varrnn.reproduction.claims.special import latest_benchmark
 from varrnn.reproduction.claims.verdict import (
     BY_TEST,
@@ -114,7 +114,7 @@ def _groups(verdicts: Verdicts) -> list[dict[str, Any]]:
     for name in (AGREES, DISAGREES, INDICATION, OPEN):
         members = [claim for claim, verdict in verdicts if GROUPS.get(verdict.status, OPEN) == name]
         extra = sum(claim.is_extra for claim in members)
-        words = [word for word in VERDICTS if GROUPS.get(word, OPEN) == name]
+        words = [count_label(word) for word in VERDICTS if GROUPS.get(word, OPEN) == name]
         found.append({"name": name, "verdicts": words, "paper": len(members) - extra, "ours": extra})
     return found
 
