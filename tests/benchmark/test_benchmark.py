@@ -11,12 +11,14 @@ from helpers import ROOT
 from varrnn.benchmark import candidates, concurrency
 from varrnn.config import compose
 from varrnn.errors import UserError
+from varrnn.kernels import c_library, record_backends
 from varrnn.records.paths import benchmark_path, library_path
 from varrnn.training import provenance
 
 TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
 SCRIPT = ROOT / "scripts" / "benchmark.py"
 KEYS = {"limit", "nn_lstm", "loop_tied", "loop_untied", "variational_tied", "variational_untied", "naive", "moon"}
+KEYS |= {"variational_tied_torch"} if c_library.get_library() is not None else set()
 
 PROTOCOLS = {f"{protocol}_{cell}" for protocol in ("paper", "authors_code") for cell in ("lstm", "gru")}
 
@@ -185,3 +187,12 @@ def test_the_owner_of_a_gpu_is_asked_for_the_record(benchmark, tmp_path):
     assert f"send us this record: {file}" in benchmark.request_record(gpu, file)
     assert "at precision highest" in benchmark.request_record(gpu, file)
     assert "--record" in benchmark.request_record(gpu, None)
+
+
+@pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
+def test_one_candidate_runs_without_the_c_code():
+    steps = candidates.candidates(TINY, torch.device("cpu"))
+    for name, backend in (("variational_tied", "c"), ("variational_tied_torch", "torch")):
+        with record_backends() as used:
+            steps[name]()
+        assert set(used) == {backend}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from varrnn.config import compose
 from varrnn.dropout import DropoutRates, identity_mask, sample_mask
+from varrnn.kernels import c_library
 from varrnn.kernels.matmul import GateGradient, Recurrence, chunks, input_projection, linear
 from varrnn.tasks import sentiment_model
 from varrnn.tasks.model import ModelMasks, SequenceModel
@@ -180,7 +181,20 @@ def candidates(shape: Shape, device: torch.device) -> dict[str, Step]:
         **{name: ours(shape, dropout) for name, dropout in variants(shape).items()},
     }
     steps = {name: training_step(model, shape, device) for name, model in models.items()}
+    if device.type == "cpu" and c_library.get_library() is not None:
+        tied = ours(shape, variants(shape)["variational_tied"])
+        steps["variational_tied_torch"] = without_c(training_step(tied, shape, device))
     return {"limit": Products(shape, device), **steps, **protocol_candidates(shape, device)}
+
+
+def without_c(step: Step) -> Step:
+    """The same step in torch operations: it should not be faster where `choose_backend` chooses the C code."""
+
+    def disabled() -> None:
+        with c_library.disabled():
+            step()
+
+    return disabled
 
 
 def protocol_step(protocol: str, cell: str, shape: Shape, device: torch.device) -> Step:
