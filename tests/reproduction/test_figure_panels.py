@@ -8,16 +8,20 @@ from matplotlib.colors import to_rgb
 from varrnn.records.store import Records, load
 from varrnn.reporting.style import VARIANTS, sweep
 from varrnn.reproduction.figures import (
+    Panel,
     batch_curve,
+    collect_figures,
+    curve_figure,
     decorate,
     error_panel,
     figure,
     history_curve,
+    loss_panel,
     plot_curves,
     sweep_curves,
     variant_curves,
 )
-from varrnn.reproduction.perplexity_figures import validation_panel
+from varrnn.reproduction.perplexity_figures import learning_curve_figure, validation_panel
 from varrnn.reproduction.runs import language_model, sentiment
 
 RUNS = {model: language_model("medium", model) for model in ("naive", "variational_tied")}
@@ -145,3 +149,16 @@ def test_a_sweep_goes_from_dark_to_light() -> None:
         "p_U=0",
         "p_U=0.5",
     ]
+
+
+def test_panels_without_a_record_are_left_out(records, tmp_path) -> None:
+    """All panels are drawn while none has a record; the panel of MC dropout needs a run with MC dropout."""
+    runs = (RUNS["naive"], RUNS["variational_tied"])
+    panels = [Panel(loss_panel, variant_curves({"naive": run}), "title") for run in runs]
+    curves = curve_figure("figure99.py", "title", *panels)
+    learning = learning_curve_figure("figure98.py", "title", "medium", "title", "valid_ppl", height=2.0)
+    for artefact in (curves, learning):
+        for given, count in ((records, 1), (Records(), 2)):
+            with collect_figures() as figures:
+                artefact.render(given, tmp_path)
+            assert len([axes for axes in figures[0].axes if axes.get_title()]) == count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -90,16 +90,20 @@ def figure_artefact(
     file: str,
     title: str,
     draw: Callable[[list[Axes], Records], None],
-    panels: int = 1,
+    panels: int | Callable[[Records], int] = 1,
     height: float = 2.9,
     shared_legend: bool = False,
     **rest: Any,
 ) -> Artefact:
-    """An artefact of one figure. `file` is the experiment's __file__; artefact and image files have its name."""
+    """An artefact of one figure. `file` is the experiment's __file__; artefact and image files have its name.
+
+    `panels` is the number of panels; a function leaves out those that have no data yet.
+    """
     name = Path(file).stem
 
     def render(records: Records, folder: Path) -> list[Path]:
-        with figure(folder, name, panels, height, shared_legend) as (axes, files):
+        count = panels if isinstance(panels, int) else panels(records)
+        with figure(folder, name, count, height, shared_legend) as (axes, files):
             draw(axes, records)
         return files
 
@@ -124,16 +128,24 @@ def curve_figure(
 ) -> Artefact:
     """An artefact of one figure whose panels show curves: its runs are those of the curves, and further `runs`.
 
-    `adjust` is called with the finished panels, for example `share_y`.
+    `adjust` is called with the finished panels, for example `share_y`. Panels without any record are left out, unless
+    no panel has one.
     """
 
+    def shown(records: Records) -> Sequence[Panel]:
+        return [panel for panel in panels if _has_records(panel, records)] or list(panels)
+
     def draw(axes: list[Axes], records: Records) -> None:
-        for one, panel in zip(axes, panels):
+        for one, panel in zip(axes, shown(records), strict=True):
             panel.plot(one, records, panel.curves, panel.title)
         adjust(axes)
 
-    shown = tuple(run for panel in panels for _, run in panel.curves.values())
-    return figure_artefact(file, title, draw, panels=len(panels), runs=shown + runs, **rest)
+    needed = tuple(run for panel in panels for _, run in panel.curves.values())
+    return figure_artefact(file, title, draw, panels=lambda records: len(shown(records)), runs=needed + runs, **rest)
+
+
+def _has_records(panel: Panel, records: Records) -> bool:
+    return any(records.group(run).records for _, run in panel.curves.values())
 
 
 def error_curve(group: Group) -> Curve:

@@ -43,9 +43,21 @@ def learning_curve_figure(
     def draw(panels: list[Axes], records: Records) -> None:
         groups = {model: find_group(records, run) for model, run in runs.items()}
         validation_panel(panels[0], groups, runs, column, panel_title, paper, baseline)
-        mc_panel(panels[1], groups, runs, paper_mc)
+        for panel in panels[1:]:
+            mc_panel(panel, groups, runs, paper_mc)
 
-    return figure_artefact(file, title, draw, panels=2, height=height, runs=tuple(runs.values()))
+    def count_panels(records: Records) -> int:
+        """One while no model has been evaluated with MC dropout, unless there is no record at all."""
+        groups = [find_group(records, run) for run in runs.values()]
+        return 1 if any(group.records for group in groups) and not any(map(_mc_curve, groups)) else 2
+
+    return figure_artefact(file, title, draw, panels=count_panels, height=height, runs=tuple(runs.values()))
+
+
+def _mc_curve(group: Group) -> Mapping[str, list[float]]:
+    """Perplexity against the number of MC samples of the first run that has it."""
+    sampled = group.with_mc().records
+    return (sampled[0].content.get("mc_curve") or {}) if sampled else {}
 
 
 def validation_panel(
@@ -104,11 +116,9 @@ def mc_panel(
     """MC dropout of the variational models, their dropout approximation (dashed), and the paper's values (dotted)."""
     variational = [model for model in runs if model.startswith("variational")]
     for model in variational:
-        sampled = groups[model].with_mc().records
-        record = sampled[0] if sampled else None
-        curve = (record.content.get("mc_curve") or {}) if record else {}
-        if record and curve.get("samples"):
-            style = VARIANTS[model]
+        curve = _mc_curve(groups[model])
+        if curve.get("samples"):
+            record, style = groups[model].with_mc().records[0], VARIANTS[model]
             label = f"{style.label}, seed {record.seed}"
             axes.plot(curve["samples"], curve["ppl"], "o-", ms=3, color=style.colour, label=f"{label}: MC")
             plain, published = record.metric("test_ppl"), (paper or {}).get(model)
