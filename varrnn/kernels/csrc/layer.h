@@ -67,14 +67,14 @@ static void pack_forward(const void *p, i64 thread) {
 /* The thread's panels of W for a backward pass. */
 static void pack_w_ih(const layer *s, i64 thread) {
     const i64 first = first_of(s, panels(s->inputs), thread), last = first_of(s, panels(s->inputs), thread + 1);
-    if (s->dx) pack(s->w_ih, s->num_gates, s->size, s->inputs, first, last, s->packed_ih);
+    if (s->dx) pack(s->w_ih, all_units(s), s->inputs, first, last, s->packed_ih);
 }
 
 /* The thread's panels of U and W for a backward pass; a cell may have another function for U. */
 static void pack_backward(const void *p, i64 thread) {
     const layer *s = p;
     const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
-    pack(s->w_hh, s->num_gates, s->size, s->size, first, last, s->packed_hh);
+    pack(s->w_hh, all_units(s), s->size, first, last, s->packed_hh);
     pack_w_ih(s, thread);
 }
 
@@ -140,7 +140,7 @@ static void input_grad_panel(const layer *s, i64 count, const float *da, i64 nex
         for (i64 copy = 0; copy < copies; copy++) {
             const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
             const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
-            const matmul_args f = {da + at * next + copy * n, next, depth, panel, few, m ? 0 : height * units};
+            const matmul_args f = {da + at * next + copy * n, next, depth, panel, few, height * units};
             float *dst = to + (row + at) * units + column;
             if (!m) {
                 product(height, width, f, dst, units, dst, units);

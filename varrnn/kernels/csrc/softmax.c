@@ -7,7 +7,8 @@
 
 #include "tiles.h"
 
-/* At once: rows and words of a piece of logits, which fits into the second-level cache; rows of a gradient. */
+/* At once: rows and words of a piece of logits, words and rows of a gradient. Many rows, for W is read again for each
+ * piece of rows; a logarithm of a sum takes WORDS logits at a time, so this number affects the rounding. */
 enum { BLOCK = 384, WORDS = 1024, SLICE = 256, DEPTH = 768 };
 
 typedef struct {
@@ -89,17 +90,12 @@ void softmax_forward(softmax *s) {
 
 static i64 rows_of(const softmax *s) { return min_i64(s->block, s->rows - s->block_start); }
 
-/* The x of the thread's rows in panels. */
+/* The thread's panels of the block's x. */
 static void pack_rows(const void *p, i64 thread) {
     const softmax *s = p;
-    const i64 n = s->size, rows = rows_of(s), last = split_begin(rows, thread + 1, s->threads);
-    for (i64 row = split_begin(rows, thread, s->threads); row < last; row++)
-        for (i64 column = 0; column < n; column += WIDTH) {
-            float *to = s->packed + (column / WIDTH * rows + row) * WIDTH;
-            const i64 width = min_i64(WIDTH, n - column);
-            memcpy(to, s->x + (s->block_start + row) * n + column, width * sizeof(float));
-            memset(to + width, 0, (WIDTH - width) * sizeof(float));
-        }
+    const i64 all = panels(s->size);
+    const i64 first = split_begin(all, thread, s->threads), last = split_begin(all, thread + 1, s->threads);
+    pack(s->x + s->block_start * s->size, rows_of(s), s->size, first, last, s->packed);
 }
 
 /* The gradient of the logits of some words: d_out o (one at the target - softmax), (rows, SLICE). */
@@ -113,28 +109,17 @@ static void logits_grad(const softmax *s, i64 first, i64 last, float *d) {
     }
 }
 
-/* W of some words, (depth, size), in panels; the columns from `begin` to `end`. */
-static void pack_words(const softmax *s, i64 first, i64 depth, i64 begin, i64 end, float *to) {
-    for (i64 k = 0; k < depth; k++)
-        for (i64 column = begin; column < end; column += WIDTH) {
-            const i64 width = min_i64(WIDTH, end - column);
-            float *row = to + (column - begin) * depth + k * WIDTH;
-            memcpy(row, s->weight + (first + k) * s->size + column, width * sizeof(float));
-            memset(row + width, 0, (WIDTH - width) * sizeof(float));
-        }
-}
-
 /* dx += d W of some words for all rows of the block */
 static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float *dx, float *packed) {
     const i64 n = s->size, depth = last - first, rows = rows_of(s);
     for (i64 begin = 0, end; begin < n; begin = end) {
         end = min_i64(n, begin + cached_columns(depth));
-        pack_words(s, first, depth, begin, end, packed);
+        pack(s->weight + first * n, depth, n, begin / WIDTH, panels(end), packed);
         for (i64 k = 0; k < tiles(rows); k++)
             for (i64 column = begin; column < end; column += WIDTH) {
                 const i64 row = tile_begin(rows, k), height = tile_begin(rows, k + 1) - row;
                 float *to = dx + (s->block_start + row) * n + column;
-                const matmul_args f = {d + row * SLICE, SLICE, depth, packed + (column - begin) * depth, 0, WIDTH};
+                const matmul_args f = {d + row * SLICE, SLICE, depth, packed + column * depth, 0, WIDTH};
                 product(height, min_i64(WIDTH, end - column), f, to, n, to, n);
             }
     }

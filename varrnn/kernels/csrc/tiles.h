@@ -165,18 +165,19 @@ static void copy_columns(i64 columns, i64 depth, const float *from, i64 row, flo
     switch (columns) { ALL_ROWS }
 }
 
-/* Some panels of a weight (gates * size, columns), a gate below the other, zeros at the end of the last. */
-static void pack(const float *from, i64 gates, i64 size, i64 columns, i64 first, i64 last, float *to) {
-    for (i64 panel = first; panel < last; panel++)
-        for (i64 k = 0; k < gates * size; k++) {
-            float *row = to + (panel * gates * size + k) * WIDTH;
+/* Some panels of a matrix (rows, columns), zeros at the end of the last; row by row, as they lie in memory. */
+static void pack(const float *from, i64 rows, i64 columns, i64 first, i64 last, float *to) {
+    for (i64 k = 0; k < rows; k++)
+        for (i64 panel = first; panel < last; panel++) {
+            float *row = to + (panel * rows + k) * WIDTH;
             const i64 width = min_i64(WIDTH, columns - panel * WIDTH);
             memcpy(row, from + k * columns + panel * WIDTH, width * sizeof(float));
             memset(row + width, 0, (WIDTH - width) * sizeof(float));
         }
 }
 
-/* The same of a weight whose gates are transposed, each to (columns, size); LANES entries of a row at a time. */
+/* Some panels of a weight (gates * size, columns) whose gates are transposed, each to (columns, size); LANES entries of
+ * a row at a time. */
 static void pack_transposed(const float *from, i64 gates, i64 size, i64 columns, i64 first, i64 last, float *to) {
     for (i64 panel = first; panel < last; panel++)
         for (i64 gate = 0; gate < gates; gate++) {
