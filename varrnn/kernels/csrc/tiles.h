@@ -21,8 +21,8 @@ enum { WIDTH = 2 * LANES }; /* a tile has ROWS rows and WIDTH columns */
 typedef int64_t i64;
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 
-/* sum + x y, rounded once. Written as a product and a sum, GCC makes it one instruction or two, depending on the loop
- * and the processor (-mtune for AMD), and the bits would depend on the height of a tile. */
+/* sum + x y, rounded once. Where a loop has a single sum, GCC avoids this instruction on AMD's processors and rounds
+ * twice: the bits would depend on the height of a tile. In other loops x * y + sum is the same, and faster. */
 INLINE vec multiply_add(float x, vec y, vec sum) {
 #if defined(__AVX512F__)
     return (vec)_mm512_fmadd_ps(_mm512_set1_ps(x), (__m512)y, (__m512)sum);
@@ -82,8 +82,8 @@ INLINE void tile(const int rows, const int vectors, const int transposed, matmul
         if (vectors > 1) right = *(const vec *)(f.b + LANES);
         for (int r = 0; r < rows; r++) {
             float x = f.a[transposed ? r : r * f.a_row];
-            sum[r][0] = multiply_add(x, left, sum[r][0]);
-            if (vectors > 1) sum[r][1] = multiply_add(x, right, sum[r][1]);
+            sum[r][0] = rows * vectors == 1 ? multiply_add(x, left, sum[r][0]) : sum[r][0] + x * left;
+            if (vectors > 1) sum[r][1] += x * right;
         }
     }
     for (int r = 0; r < rows; r++)
@@ -99,7 +99,7 @@ INLINE void flat_tile(const int rows, const int ways, const int vectors, matmul_
         for (int w = 0; w < ways; w++, f.a++, f.b += WIDTH)
             for (int r = 0; r < rows; r++)
                 for (int v = 0; v < vectors; v++)
-                    sum[w][r][v] = multiply_add(f.a[r * f.a_row], *(const vec *)(f.b + v * LANES), sum[w][r][v]);
+                    sum[w][r][v] += f.a[r * f.a_row] * *(const vec *)(f.b + v * LANES);
     for (; k < f.depth; k++, f.a++, f.b += WIDTH)
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < vectors; v++)
