@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_sequence
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN
-from varrnn.kernels import c_library
+from varrnn.kernels import c_call, c_library, cpu_cache
 from varrnn.kernels.c_call import Call
 
 CELLS = {
@@ -122,21 +125,88 @@ def test_tiny_states_keep_their_digits(cell: str) -> None:
     torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-6 * wanted.abs().max().item())
 
 
+def with_threads(counts: tuple[int, ...], call: Callable[[], Any]) -> list[Any]:
+    """What a call returns with each number of threads."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in counts:
+            torch.set_num_threads(threads)
+            found.append(call())
+    finally:
+        torch.set_num_threads(before)
+    return found
+
+
+def same(found: list[Tensor], wanted: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
 @needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_threads_change_nothing(cell: str) -> None:
     """Bit by bit: a row is summed in the same order by every thread."""
     torch.manual_seed(0)
     layer = CELLS[cell](30, 100, dropout=VARIANTS["untied"])
-    x, hx = torch.randn(20, 29, 30), states(layer, 29)
-    masks, before, found = layer.sample_masks(29), torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            found.append(outcome(layer, x, hx, masks))
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(one, other) for many in found[1:] for one, other in zip(found[0], many))
+    x, hx, masks = torch.randn(20, 29, 30), states(layer, 29), layer.sample_masks(29)
+    alone, *shared = with_threads((1, 2, 3), lambda: outcome(layer, x, hx, masks))
+    assert all(same(found, alone) for found in shared)
+
+
+@needs_c
+@pytest.mark.parametrize(("batch", "variant"), [(1, "none"), (3, "tied"), (29, "memory at every step")])
+@pytest.mark.parametrize("cell", CELLS)
+def test_threads_that_share_the_units(cell: str, batch: int, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit what one thread computes, and up to rounding torch operations; also with more threads than tiles."""
+    rates = VARIANTS[variant] if cell.startswith("lstm") else replace(VARIANTS[variant], p_c=0.0)
+    torch.manual_seed(0)
+    layer = CELLS[cell](30, 100, dropout=rates)
+    x, hx, masks = torch.randn(6, batch, 30), states(layer, batch), layer.sample_masks(batch, 6)
+    with c_library.disabled():
+        wanted = outcome(layer, x, hx, masks)
+    layer.backend = "c"
+    (alone,) = with_threads((1,), lambda: outcome(layer, x, hx, masks))
+    close(alone, wanted)
+    monkeypatch.setattr(c_call, "share_units", lambda w_hh: True)
+    assert all(same(found, alone) for found in with_threads((2, 9), lambda: outcome(layer, x, hx, masks)))
+
+
+@needs_c
+@pytest.mark.parametrize("cell", CELLS)
+def test_threads_that_share_the_units_of_packed_sequences(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layer = CELLS[cell](30, 100, dropout=VARIANTS["untied"], backend="c")
+    x, masks = pack_sequence([torch.randn(length, 30) for length in (19, 8, 8, 3, 1)]), layer.sample_masks(5)
+
+    def gradients() -> list[Tensor]:
+        layer.zero_grad()
+        out = layer(x, masks=masks)[0].data
+        out.square().sum().backward()
+        return [out.detach(), *(p.grad for p in layer.parameters())]
+
+    (alone,) = with_threads((1,), gradients)
+    monkeypatch.setattr(c_call, "share_units", lambda w_hh: True)
+    (shared,) = with_threads((3,), gradients)
+    assert same(shared, alone)
+
+
+@needs_c
+def test_when_threads_share_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If U is larger than the last-level cache; then even a single row has several threads."""
+    monkeypatch.setattr(cpu_cache, "last_level", lambda: 4 * 4 * 100 * 100)
+    real, calls = Call.run, []
+
+    def record(call: Call, name: str) -> None:
+        calls.append((call.arguments.split_units, call.arguments.threads))
+        real(call, name)
+
+    monkeypatch.setattr(Call, "run", record)
+
+    def run() -> None:
+        for units, batch in ((100, 1), (101, 1), (101, 40)):
+            VariationalLSTM(8, units, backend="c")(torch.randn(3, batch, 8))
+
+    with_threads((1, 2), run)
+    assert calls == [(0, 1), (0, 1), (0, 1), (0, 1), (1, 2), (1, 2)]
 
 
 @needs_c

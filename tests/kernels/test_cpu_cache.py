@@ -1,10 +1,8 @@
 """The sizes of the caches: what Linux says, what the C library says, and the default."""
 
 import pytest
-import torch
 
-from varrnn import DropoutRates, VariationalLSTM
-from varrnn.kernels import c_library, cpu_cache, record_backends
+from varrnn.kernels import cpu_cache
 
 
 def write(folder, caches):
@@ -42,14 +40,3 @@ def test_the_c_library_is_asked_where_the_folder_is_missing(tmp_path, monkeypatc
     monkeypatch.setattr(cpu_cache.os, "confstr_names", {"CS_GNU_LIBC_VERSION": 2}, raising=False)
     monkeypatch.setattr(cpu_cache.os, "sysconf", {188: 1024, 191: 0, 194: -1}.get)
     assert cpu_cache.cache_sizes() == {**cpu_cache.DEFAULTS, 1: 1024}
-
-
-@pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])
-@pytest.mark.parametrize(("cache", "wanted"), [(2**30, "c"), (3 * 4 * 500 * 500, "torch")])
-def test_a_weight_that_no_cache_holds_is_multiplied_by_torch(cache, wanted, monkeypatch):
-    monkeypatch.setattr(cpu_cache, "last_level", lambda: cache)
-    layer = VariationalLSTM(8, 500, dropout=DropoutRates(p_W=0.3, p_U=0.3))
-    with record_backends() as used:
-        layer(torch.randn(9, 3, 8))
-        layer(torch.randn(9, 1, 8))  # a single row streams the weight in either way
-    assert used == [wanted, "c"]

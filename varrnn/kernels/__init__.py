@@ -21,7 +21,6 @@ from varrnn.dropout import Masks
 from varrnn.kernels import (
     builtin,
     c_library,
-    cpu_cache,
     fused,
     gru,
     gru_c,
@@ -123,10 +122,7 @@ def _plain_products_are_faster(cell: Cell, x: Tensor, rows: StepRows, w: Weights
         and masks.z_x.shape[1] == masks.z_h.shape[1] == 1
     ):
         return True
-    if rows.steps <= FEW_STEPS:
-        return w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
-    # each thread reads all of U for its rows at every step, which pays as long as a cache holds it
-    return rows.batch > 1 and w.w_hh.nbytes > cpu_cache.last_level() and prefer_onednn(w.w_hh)
+    return rows.steps <= FEW_STEPS and w.w_hh.shape[1] >= FEW_STEPS_MIN_UNITS
 
 
 def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, own: str) -> bool:

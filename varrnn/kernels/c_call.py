@@ -7,7 +7,7 @@ from torch import Tensor
 
 from varrnn.cells import Cell, RNNCell, Weights
 from varrnn.dropout import Masks, is_identity
-from varrnn.kernels import c_library
+from varrnn.kernels import c_library, cpu_cache
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.step_rows import StepRows
 
@@ -34,7 +34,7 @@ def ptr_fields(*names: str) -> list[tuple[str, type]]:
 LAYER_FIELDS = (
     *int_fields("steps", "batch", "inputs", "size", "num_gates", "threads"),
     *ptr_fields("begins"),
-    *int_fields("chunk_rows", "save_gates"),
+    *int_fields("chunk_rows", "split_units", "save_gates"),
     *int_fields("gate_activation", "candidate_activation"),
     *ptr_fields("x", "w_ih", "w_hh", "bias", "h0"),
     *(("z_x", Mask), ("z_h", Mask)),
@@ -53,6 +53,11 @@ def chunk_rows(rows: StepRows) -> int:
     return max(1, -(-rows.steps // max(1, round(rows.total / CHUNK_ROWS)))) * rows.batch
 
 
+def share_units(w_hh: Tensor) -> bool:
+    """Whether threads share the units of a step instead of its rows (csrc/layer.h): no cache holds all of U."""
+    return w_hh.nbytes > cpu_cache.last_level()
+
+
 class Call:
     """One call: its arguments, and the tensors that they point into."""
 
@@ -65,11 +70,12 @@ class Call:
         assert lib is not None
         self.lib = lib
         inputs, size = x.shape[-1], w.w_hh.shape[1]
-        threads = c_library.threads(self.batch, size)
+        split_units = share_units(w.w_hh)
+        threads = c_library.threads(self.batch, size, split_units)
         self.chunk_rows = chunk_rows(rows)
         self.set_ints(steps=rows.steps, batch=self.batch, inputs=inputs, size=size, chunk_rows=self.chunk_rows)
         gates = w.w_hh.shape[0] // size
-        self.set_ints(num_gates=gates, threads=threads)
+        self.set_ints(num_gates=gates, threads=threads, split_units=threads > 1 and split_units)
         self.set_tensors(begins=torch.tensor(rows.begins) if rows.packed else None)
         self.set_tensors(row_begins=torch.empty(threads + 1, dtype=torch.int64))
         gate, candidate = (

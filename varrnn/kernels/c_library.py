@@ -89,8 +89,10 @@ def panel_cache(size: int) -> Iterator[None]:
         lib.set_panel_cache(panel_cache_size())
 
 
-def threads(batch: int, units: int) -> int:
-    """The number of threads for a step of so many rows and units."""
+def threads(batch: int, units: int, split_units: bool = False) -> int:
+    """How many threads work on a step: they share its rows, or with ``split_units`` the units of all rows."""
+    if split_units:
+        return min(torch.get_num_threads(), -(-units // tile_width()))
     return min(torch.get_num_threads(), batch) if batch * units >= MIN_UNITS_PER_THREAD else 1
 
 
@@ -118,10 +120,14 @@ def load_status() -> tuple[ctypes.CDLL | None, str]:
 
 def padded_columns(columns: int) -> int:
     """Columns of a weight in panels: whole tiles of the C code."""
+    return -(-columns // tile_width()) * tile_width()
+
+
+def tile_width() -> int:
+    """The number of columns of a tile of the C code."""
     lib = get_library()
     assert lib is not None
-    width = lib.tile_width()
-    return -(-columns // width) * width
+    return int(lib.tile_width())
 
 
 def check_machine() -> None:

@@ -86,29 +86,36 @@ static void compute_h(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     }
 }
 
-static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
+/* r and u of a region, and r o h o z where the reset comes before the product */
+static void forward_gates(const void *cell, i64 t, region at) {
     const gru *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size;
-    const float *previous = h_before(s, t);
-    if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, previous, s->masked_h, s->batch * n);
-    for (i64 column = 0; column < n; column += WIDTH)
-        for (i64 k = 0; k < tiles(rows); k++)
-            compute_ru(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
-    for (i64 b = row; !p->reset_after && b < row + rows; b++) {
-        multiply(n, gates_at(s, t, b), previous + b * n, p->read + b * n);
-        if (s->z_h.data) multiply(n, p->read + b * n, candidate_mask(s, t, b), p->read + b * n);
+    const i64 n = s->size, width = at.end - at.column;
+    for (i64 column = at.column; column < at.end; column += WIDTH)
+        for (i64 k = 0; k < tiles(at.rows); k++) {
+            const i64 first = tile_begin(at.rows, k), height = tile_begin(at.rows, k + 1) - first;
+            compute_ru(p, t, at.row + first, height, column);
+        }
+    for (i64 b = at.row; !p->reset_after && b < at.row + at.rows; b++) {
+        float *read = p->read + b * n + at.column;
+        multiply(width, gates_at(s, t, b) + at.column, h_before(s, t) + b * n + at.column, read);
+        if (s->z_h.data) multiply(width, read, candidate_mask(s, t, b) + at.column, read);
     }
-    for (i64 column = 0; column < n; column += WIDTH)
-        for (i64 k = 0; k < tiles(rows); k++)
-            compute_h(p, t, row + tile_begin(rows, k), tile_begin(rows, k + 1) - tile_begin(rows, k), column);
 }
 
-/* Back through u and n of one sequence: dh turns into the part that passes by u. */
-INLINE void gru_pointwise_grad(const int gate, const int kind, i64 n, const float *gates, const float *previous,
-                               float *dh, float *da) {
+static void forward_state(const void *p, i64 t, region at) {
+    for (i64 column = at.column; column < at.end; column += WIDTH)
+        for (i64 k = 0; k < tiles(at.rows); k++) {
+            const i64 first = tile_begin(at.rows, k), height = tile_begin(at.rows, k + 1) - first;
+            compute_h(p, t, at.row + first, height, column);
+        }
+}
+
+/* Back through u and n of some units of one sequence: dh turns into the part that passes by u. */
+INLINE void gru_pointwise_grad(const int gate, const int kind, i64 width, i64 n, const float *gates,
+                               const float *previous, float *dh, float *da) {
 #pragma omp simd
-    for (i64 j = 0; j < n; j++) {
+    for (i64 j = 0; j < width; j++) {
         float u = gates[n + j], candidate = gates[2 * n + j];
         da[n + j] = dh[j] * (previous[j] - candidate) * activation_grad(gate, u);
         da[2 * n + j] = dh[j] * (1 - u) * activation_grad(kind, candidate);
@@ -122,39 +129,57 @@ INLINE void reset_pointwise(const int gate, i64 n, const float *r, const float *
     for (i64 j = 0; j < n; j++) d_r[j] = from[j] * factor[j] * activation_grad(gate, r[j]);
 }
 
-static void reset_grad(const layer *s, const float *r, const float *factor, const float *from, float *d_r) {
-    if (s->gate_activation == SIGMOID) reset_pointwise(SIGMOID, s->size, r, factor, from, d_r);
-    else reset_pointwise(HARD_SIGMOID, s->size, r, factor, from, d_r);
+static void reset_grad(const layer *s, i64 width, const float *r, const float *factor, const float *from, float *d_r) {
+    if (s->gate_activation == SIGMOID) reset_pointwise(SIGMOID, width, r, factor, from, d_r);
+    else reset_pointwise(HARD_SIGMOID, width, r, factor, from, d_r);
 }
 
-static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
+/* The gradient of h_n at a step and a row; reset after only. */
+INLINE float *dh_n_at(const gru *p, i64 t, i64 row) {
+    return p->dh_n + (begin_of(&p->all, t) - begin_of(&p->all, p->all.chunk_start) + row) * p->all.size;
+}
+
+static void backward_gates(const void *cell, i64 t, region at) {
     const gru *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, now = begin_of(s, t) * n, next = GATES * n, few = few_rows(s, t);
-    const float *previous = h_before(s, t), *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
-    const float *m_n = candidate_mask(s, t, 0);
-    float *dh_n = p->reset_after ? p->dh_n + now - begin_of(s, s->chunk_start) * n : 0;
-    for (i64 b = row; b < row + rows; b++) {
-        float *dh = s->dh + b * n, *da = da_at(s, t, b), *gates = gates_at(s, t, b);
-        if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
-#define BACKWARD(gate, candidate) gru_pointwise_grad(gate, candidate, n, gates, previous + b * n, dh, da)
+    const i64 n = s->size, width = at.end - at.column, now = begin_of(s, t) * n;
+    for (i64 b = at.row; b < at.row + at.rows; b++) {
+        const i64 first = b * n + at.column;
+        const float *previous = h_before(s, t) + first, *gates = gates_at(s, t, b) + at.column;
+        float *dh = s->dh + first, *da = da_at(s, t, b) + at.column;
+        if (s->dh_out) add(width, s->dh_out + now + first, dh);
+#define BACKWARD(gate, candidate) gru_pointwise_grad(gate, candidate, width, n, gates, previous, dh, da)
         WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, BACKWARD)
         if (!p->reset_after) continue;
-        reset_grad(s, gates, h_n_at(p, t, b), da + 2 * n, da);
-        multiply(n, da + 2 * n, gates, dh_n + b * n);
+        reset_grad(s, width, gates, h_n_at(p, t, b) + at.column, da + 2 * n, da);
+        multiply(width, da + 2 * n, gates, dh_n_at(p, t, b) + at.column);
     }
+}
+
+/* Through the candidate's product to h, or to r o h, and on to r and h. */
+static void backward_candidate(const void *cell, i64 t, region at) {
+    const gru *p = cell;
+    const layer *s = &p->all;
+    const i64 n = s->size, width = at.end - at.column;
+    const float *m = candidate_mask(s, t, 0);
     if (p->reset_after) {
-        input_grad(s, 1, dh_n + row * n, n, &s->z_h, m_n, row, rows, n, p->packed_n, s->dh, few);
-    } else {
-        memset(p->read + row * n, 0, rows * n * sizeof(float));
-        input_grad(s, 1, da_at(s, t, row) + 2 * n, next, &s->z_h, m_n, row, rows, n, p->packed_n, p->read, few);
-        for (i64 b = row; b < row + rows; b++) {
-            const float *r = gates_at(s, t, b), *d_read = p->read + b * n;
-            reset_grad(s, r, previous + b * n, d_read, da_at(s, t, b));
-            add_product(n, d_read, r, s->dh + b * n);
-        }
+        state_grad(s, t, 1, dh_n_at(p, t, at.row), n, m, at, p->packed_n, s->dh);
+        return;
     }
-    input_grad(s, 2, da_at(s, t, row), next, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few);
+    for (i64 b = at.row; b < at.row + at.rows; b++) memset(p->read + b * n + at.column, 0, width * sizeof(float));
+    state_grad(s, t, 1, da_at(s, t, at.row) + 2 * n, GATES * n, m, at, p->packed_n, p->read);
+    for (i64 b = at.row; b < at.row + at.rows; b++) {
+        const i64 first = b * n + at.column;
+        const float *r = gates_at(s, t, b) + at.column, *d_read = p->read + first;
+        reset_grad(s, width, r, h_before(s, t) + first, d_read, da_at(s, t, b) + at.column);
+        add_product(width, d_read, r, s->dh + first);
+    }
+}
+
+static void backward_state(const void *p, i64 t, region at) {
+    const layer *s = p;
+    const float *m = s->z_h.data ? mask_of(&s->z_h, t, 0, s->batch, 0, s->size) : 0;
+    state_grad(s, t, 2, da_at(s, t, at.row), GATES * s->size, m, at, s->packed_hh, s->dh);
 }
 
 /* The candidate's product with U reads another h, or has another gradient, than those of r and u. */
@@ -189,6 +214,9 @@ static void gru_pack_backward(const void *work, i64 thread) {
     pack_w_ih(s, thread);
 }
 
-void gru_forward(gru *p) { run_forward(&p->all, forward_step); }
+static part_fn *const forward_parts[] = {mask_state, forward_gates, forward_state, 0};
+static part_fn *const backward_parts[] = {backward_gates, backward_candidate, backward_state, 0};
 
-void gru_backward(gru *p) { run_backward(&p->all, gru_pack_backward, backward_step, gru_weight_grads); }
+void gru_forward(gru *p) { run_forward(&p->all, forward_parts); }
+
+void gru_backward(gru *p) { run_backward(&p->all, gru_pack_backward, backward_parts, gru_weight_grads); }

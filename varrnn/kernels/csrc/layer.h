@@ -1,8 +1,11 @@
 /* What every recurrent layer does over a chunk of steps: x W into the gates, and the gradients of x, W, U and b.
  *
- * Sequences are independent, so a thread takes its rows of the batch through all steps of a chunk without ever waiting
- * for another thread, and the gates are made where their products are, in the cache. Only the gradients of the
- * weights need all rows: there every thread takes some units. Masks of one gate or of all cost the same.
+ * Threads share the steps in one of two ways. Sequences are independent, so a thread can take its rows of the batch
+ * through all steps of a chunk without ever waiting for another thread; but then each thread reads all of U at every
+ * step. If U is larger than the last-level cache, each thread takes some units of all rows instead and reads their part
+ * of U only; the threads then wait for each other after each part of a step. Both ways give the same bits: every sum
+ * has the same order. The gradients of the weights need all rows: there every thread takes some units. Masks of one
+ * gate or of all cost the same.
  */
 
 #include "tiles.h"
@@ -16,6 +19,7 @@ typedef struct {
     i64 steps, batch, inputs, size, num_gates, threads;
     const i64 *begins;
     i64 chunk_rows;                      /* rows of a chunk, at most: their gates stay in the cache */
+    i64 split_units;                     /* 1: threads share the units of a step, 0: the rows */
     i64 save_gates;                      /* 1: the gates of all steps are kept; 0: of one chunk */
     i64 gate_activation, candidate_activation;
     const float *x, *w_ih, *w_hh, *bias; /* bias (num_gates * size) or NULL */
@@ -116,8 +120,8 @@ static void project(const layer *s, i64 first, i64 last) {
     const i64 n = s->size, gates = s->num_gates, units = s->inputs, start = begin_of(s, s->chunk_start);
     const blocks all = blocks_of(s, first, last);
     for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
-        apply(&s->z_x, t, s->batch, first, min_i64(last, rows_of(s, t)), units, s->x + begin_of(s, t) * units,
-              s->masked_x + (begin_of(s, t) - start) * units, s->chunk_rows * units);
+        apply(&s->z_x, t, s->batch, (region){first, min_i64(last, rows_of(s, t)) - first, 0, units}, units,
+              s->x + begin_of(s, t) * units, s->masked_x + (begin_of(s, t) - start) * units, s->chunk_rows * units);
     for (i64 begin = 0, end; begin < n; begin = end) {
         end = min_i64(n, begin + cached_columns(gates * units));
         for (i64 block = 0; block < all.count; block++) {
@@ -154,10 +158,11 @@ static void input_grad_panel(const layer *s, i64 count, const float *da, i64 nex
         }
 }
 
-static void input_grad(const layer *s, i64 count, const float *da, i64 next, const mask *z, const float *m, i64 row,
-                       i64 rows, i64 units, const float *packed, float *to, i64 few) {
-    for (i64 column = 0; column < units; column += WIDTH)
-        input_grad_panel(s, count, da, next, z, m, row, rows, units, column, packed, to, few);
+/* The same for h at step t, for a region: its first column begins a panel. */
+static void state_grad(const layer *s, i64 t, i64 count, const float *da, i64 next, const float *m, region at,
+                       const float *packed, float *to) {
+    for (i64 column = at.column; column < at.end; column += WIDTH)
+        input_grad_panel(s, count, da, next, &s->z_h, m, at.row, at.rows, s->size, column, packed, to, few_rows(s, t));
 }
 
 /* The gradient of x for some rows of all steps of the chunk; a panel of W serves all of them. */
@@ -255,32 +260,77 @@ static void weight_grads(const void *p, i64 thread) {
     }
 }
 
-/* One step of some rows of the batch, forward or backward; p as above. */
-typedef void step_fn(const void *p, i64 t, i64 row, i64 rows);
+/* A part of a step, forward or backward, for a region of the batch; p as above. It may read what the parts before it
+ * have written for other units of the same rows. */
+typedef void part_fn(const void *p, i64 t, region at);
 
-/* A layer, or a cell, and one of its steps: what a thread needs for a chunk. */
+/* A layer, or a cell, and the parts of its step, NULL after the last one. */
 typedef struct {
     const void *p;
-    step_fn *step;
-} steps_of;
+    part_fn *const *parts;
+} step_parts;
 
-/* The thread's rows through the chunk, step by step: a panel of U serves all of them before the next one is read. */
-static void forward_chunk(const void *work, i64 thread) {
-    const steps_of *all = work;
+/* h o z of the step before, the first part of a step forward. */
+static void mask_state(const void *p, i64 t, region at) {
+    const layer *s = p;
+    if (s->z_h.data) apply(&s->z_h, t, s->batch, at, s->size, h_before(s, t), s->masked_h, s->batch * s->size);
+}
+
+/* All parts of a step for some rows with all of their units: a panel of U serves all rows before the next is read. */
+INLINE void step_of_rows(const step_parts *all, i64 t, i64 first, i64 last) {
+    const layer *s = all->p;
+    const region at = {first, min_i64(last, rows_of(s, t)) - first, 0, s->size};
+    for (part_fn *const *part = all->parts; at.rows > 0 && *part; part++) (*part)(s, t, at);
+}
+
+/* The thread's rows through the chunk, step by step. */
+static void forward_rows(const void *work, i64 thread) {
+    const step_parts *all = work;
     const layer *s = all->p;
     const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
     project(s, first, last);
-    for (i64 t = s->chunk_start; t < s->chunk_end && first < min_i64(last, rows_of(s, t)); t++)
-        all->step(s, t, first, min_i64(last, rows_of(s, t)) - first);
+    for (i64 t = s->chunk_start; t < s->chunk_end; t++) step_of_rows(all, t, first, last);
 }
 
-static void backward_chunk(const void *work, i64 thread) {
-    const steps_of *all = work;
+static void backward_rows(const void *work, i64 thread) {
+    const step_parts *all = work;
     const layer *s = all->p;
     const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
-    for (i64 t = s->chunk_end - 1; t >= s->chunk_start; t--)
-        if (first < min_i64(last, rows_of(s, t))) all->step(s, t, first, min_i64(last, rows_of(s, t)) - first);
+    for (i64 t = s->chunk_end - 1; t >= s->chunk_start; t--) step_of_rows(all, t, first, last);
     x_grad(s, first, last);
+}
+
+/* One part of step t, of which every thread does some panels of units. */
+typedef struct {
+    const layer *s;
+    part_fn *part;
+    i64 t;
+} shared_part;
+
+static void part_of_units(const void *work, i64 thread) {
+    const shared_part *all = work;
+    const layer *s = all->s;
+    const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
+    const region at = {0, rows_of(s, all->t), first * WIDTH, min_i64(last * WIDTH, s->size)};
+    if (first < last) all->part(s, all->t, at);
+}
+
+static void step_of_units(const step_parts *all, i64 t) {
+    const layer *s = all->p;
+    for (part_fn *const *part = all->parts; *part; part++) {
+        const shared_part work = {s, *part, t};
+        in_threads(part_of_units, &work, s->threads);
+    }
+}
+
+static void project_rows(const void *p, i64 thread) {
+    const layer *s = p;
+    project(s, s->row_begins[thread], s->row_begins[thread + 1]);
+}
+
+static void x_grad_rows(const void *p, i64 thread) {
+    const layer *s = p;
+    x_grad(s, s->row_begins[thread], s->row_begins[thread + 1]);
 }
 
 /* Give each thread rows of the batch, so that all have about the same number of rows in the chunk. */
@@ -298,25 +348,35 @@ static void split_rows(layer *s) {
 }
 
 /* All chunks, forward and backward. */
-static void run_forward(layer *s, step_fn *step) {
-    const steps_of all = {s, step};
+static void run_forward(layer *s, part_fn *const *parts) {
+    const step_parts all = {s, parts};
     in_threads(pack_forward, s, s->threads);
     for (s->chunk_start = 0; s->chunk_start < s->steps; s->chunk_start = s->chunk_end) {
         s->chunk_end = s->chunk_start + 1;
         while (s->chunk_end < s->steps && rows_in_chunk(s) + rows_of(s, s->chunk_end) <= s->chunk_rows) s->chunk_end++;
         split_rows(s);
-        in_threads(forward_chunk, &all, s->threads);
+        if (s->split_units) {
+            in_threads(project_rows, s, s->threads);
+            for (i64 t = s->chunk_start; t < s->chunk_end; t++) step_of_units(&all, t);
+        } else {
+            in_threads(forward_rows, &all, s->threads);
+        }
     }
 }
 
-static void run_backward(layer *s, work_fn *pack_weights, step_fn *step, work_fn *grads) {
-    const steps_of all = {s, step};
+static void run_backward(layer *s, work_fn *pack_weights, part_fn *const *parts, work_fn *grads) {
+    const step_parts all = {s, parts};
     in_threads(pack_weights, s, s->threads);
     for (s->chunk_end = s->steps; s->chunk_end > 0; s->chunk_end = s->chunk_start) {
         s->chunk_start = s->chunk_end - 1;
         while (s->chunk_start && rows_in_chunk(s) + rows_of(s, s->chunk_start - 1) <= s->chunk_rows) s->chunk_start--;
         split_rows(s);
-        in_threads(backward_chunk, &all, s->threads);
+        if (s->split_units) {
+            for (i64 t = s->chunk_end - 1; t >= s->chunk_start; t--) step_of_units(&all, t);
+            in_threads(x_grad_rows, s, s->threads);
+        } else {
+            in_threads(backward_rows, &all, s->threads);
+        }
         in_threads(grads, s, s->threads);
     }
 }

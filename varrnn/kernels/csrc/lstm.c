@@ -63,25 +63,23 @@ static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, co
     }
 }
 
-static void forward_step(const void *cell, i64 t, i64 row, i64 rows) {
+static void forward_units(const void *cell, i64 t, region at) {
     const lstm *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, all = s->batch * n;
-    const float *previous = t ? p->c + begin_of(s, t - 1) * n : p->c0;
-    if (s->z_h.data) apply(&s->z_h, t, s->batch, row, row + rows, n, h_before(s, t), s->masked_h, all);
-    for (i64 column = 0; column < n; column += WIDTH)
-        for (i64 k = 0; k < tiles(rows); k++) {
-            const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
-            forward_tile(p, t, row + at, height, column, previous);
+    const float *previous = t ? p->c + begin_of(s, t - 1) * s->size : p->c0;
+    for (i64 column = at.column; column < at.end; column += WIDTH)
+        for (i64 k = 0; k < tiles(at.rows); k++) {
+            const i64 first = tile_begin(at.rows, k), height = tile_begin(at.rows, k + 1) - first;
+            forward_tile(p, t, at.row + first, height, column, previous);
         }
 }
 
-/* Back through the gates of one sequence: dc becomes the gradient before the step, dh becomes zero. */
-INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int has_cell_mask, i64 n, const float *a,
-                                const float *c, const float *previous, const float *z_c, const float *z_r, float *dh,
-                                float *dc, float *da) {
+/* Back through the gates of some units of one sequence: dc becomes the gradient before the step, dh becomes zero. */
+INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int has_cell_mask, i64 width, i64 n,
+                                const float *a, const float *c, const float *previous, const float *z_c,
+                                const float *z_r, float *dh, float *dc, float *da) {
 #pragma omp simd
-    for (i64 j = 0; j < n; j++) {
+    for (i64 j = 0; j < width; j++) {
         float i = a[j], f = a[n + j], g = a[2 * n + j], o = a[3 * n + j];
         float d_h = dh[j], tanh_c = tanh_(c[j]);
         if (has_cell_mask) d_h *= z_r[j];
@@ -96,29 +94,39 @@ INLINE void lstm_pointwise_grad(const int gate, const int candidate, const int h
     }
 }
 
-static void backward_step(const void *cell, i64 t, i64 row, i64 rows) {
+static void backward_gates(const void *cell, i64 t, region at) {
     const lstm *p = cell;
     const layer *s = &p->all;
-    const i64 n = s->size, now = begin_of(s, t) * n;
-    for (i64 b = row; b < row + rows; b++) {
-        const float *a = gates_at(s, t, b), *c = p->c + now + b * n;
-        const float *previous = (t ? p->c + begin_of(s, t - 1) * n : p->c0) + b * n;
-        float *dh = s->dh + b * n, *dc = p->dc + b * n, *da = da_at(s, t, b);
-        if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
-        if (p->dc_out) add(n, p->dc_out + now + b * n, dc);
+    const i64 n = s->size, width = at.end - at.column, now = begin_of(s, t) * n;
+    const float *c_before = t ? p->c + begin_of(s, t - 1) * n : p->c0;
+    for (i64 b = at.row; b < at.row + at.rows; b++) {
+        const i64 first = b * n + at.column;
+        const float *a = gates_at(s, t, b) + at.column, *c = p->c + now + first, *previous = c_before + first;
+        float *dh = s->dh + first, *dc = p->dc + first, *da = da_at(s, t, b) + at.column;
+        if (s->dh_out) add(width, s->dh_out + now + first, dh);
+        if (p->dc_out) add(width, p->dc_out + now + first, dc);
         if (p->z_c.data) {
-            const float *z_c = mask_of(&p->z_c, t, 0, s->batch, b, n), *z_r = mask_of(&p->z_c, t, 1, s->batch, b, n);
-#define MASKED_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 1, n, a, c, previous, z_c, z_r, dh, dc, da)
+            const float *z_c = mask_of(&p->z_c, t, 0, s->batch, b, n) + at.column;
+            const float *z_r = mask_of(&p->z_c, t, 1, s->batch, b, n) + at.column;
+#define MASKED_GRAD(gate, candidate) \
+    lstm_pointwise_grad(gate, candidate, 1, width, n, a, c, previous, z_c, z_r, dh, dc, da)
             WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, MASKED_GRAD)
         } else {
-#define PLAIN_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 0, n, a, c, previous, 0, 0, dh, dc, da)
+#define PLAIN_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 0, width, n, a, c, previous, 0, 0, dh, dc, da)
             WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PLAIN_GRAD)
         }
     }
-    const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
-    input_grad(s, GATES, da_at(s, t, row), GATES * n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few_rows(s, t));
 }
 
-void lstm_forward(lstm *p) { run_forward(&p->all, forward_step); }
+static void backward_state(const void *p, i64 t, region at) {
+    const layer *s = p;
+    const float *m = s->z_h.data ? mask_of(&s->z_h, t, 0, s->batch, 0, s->size) : 0;
+    state_grad(s, t, GATES, da_at(s, t, at.row), GATES * s->size, m, at, s->packed_hh, s->dh);
+}
 
-void lstm_backward(lstm *p) { run_backward(&p->all, pack_backward, backward_step, weight_grads); }
+static part_fn *const forward_parts[] = {mask_state, forward_units, 0};
+static part_fn *const backward_parts[] = {backward_gates, backward_state, 0};
+
+void lstm_forward(lstm *p) { run_forward(&p->all, forward_parts); }
+
+void lstm_backward(lstm *p) { run_backward(&p->all, pack_backward, backward_parts, weight_grads); }

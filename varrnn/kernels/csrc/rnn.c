@@ -9,21 +9,17 @@ INLINE void rnn_pointwise(const int kind, i64 n, const float *from, float *h) {
     for (i64 j = 0; j < n; j++) h[j] = activation(kind, from[j]);
 }
 
-static void forward_step(const void *p, i64 t, i64 row, i64 rows) {
+static void forward_units(const void *p, i64 t, region at) {
     const layer *s = p;
     const i64 n = s->size;
-    const float *read = h_before(s, t);
-    if (s->z_h.data) {
-        apply(&s->z_h, t, s->batch, row, row + rows, n, read, s->masked_h, s->batch * n);
-        read = s->masked_h;
-    }
-    for (i64 column = 0; column < n; column += WIDTH)
-        for (i64 k = 0; k < tiles(rows); k++) {
-            const i64 at = row + tile_begin(rows, k), height = row + tile_begin(rows, k + 1) - at;
+    const float *read = s->z_h.data ? s->masked_h : h_before(s, t);
+    for (i64 column = at.column; column < at.end; column += WIDTH)
+        for (i64 k = 0; k < tiles(at.rows); k++) {
+            const i64 row = at.row + tile_begin(at.rows, k), height = at.row + tile_begin(at.rows, k + 1) - row;
             const i64 width = min_i64(WIDTH, n - column);
-            const matmul_args f = {read + at * n, n, n, s->packed_hh + column * n, few_rows(s, t), WIDTH};
-            float sums[ROWS * WIDTH], *h = s->h + (begin_of(s, t) + at) * n + column;
-            product(height, width, f, gates_at(s, t, at) + column, n, sums, WIDTH);
+            const matmul_args f = {read + row * n, n, n, s->packed_hh + column * n, few_rows(s, t), WIDTH};
+            float sums[ROWS * WIDTH], *h = s->h + (begin_of(s, t) + row) * n + column;
+            product(height, width, f, gates_at(s, t, row) + column, n, sums, WIDTH);
             for (i64 r = 0; r < height; r++)
                 if (s->candidate_activation == TANH) rnn_pointwise(TANH, width, sums + r * WIDTH, h + r * n);
                 else rnn_pointwise(RELU, width, sums + r * WIDTH, h + r * n);
@@ -36,19 +32,27 @@ INLINE void rnn_pointwise_grad(const int kind, i64 n, const float *h, float *dh,
     for (i64 j = 0; j < n; j++) da[j] = dh[j] * activation_grad(kind, h[j]), dh[j] = 0;
 }
 
-static void backward_step(const void *p, i64 t, i64 row, i64 rows) {
+static void backward_gates(const void *p, i64 t, region at) {
     const layer *s = p;
-    const i64 n = s->size, now = begin_of(s, t) * n;
-    for (i64 b = row; b < row + rows; b++) {
-        float *dh = s->dh + b * n, *da = da_at(s, t, b);
-        if (s->dh_out) add(n, s->dh_out + now + b * n, dh);
-        if (s->candidate_activation == TANH) rnn_pointwise_grad(TANH, n, s->h + now + b * n, dh, da);
-        else rnn_pointwise_grad(RELU, n, s->h + now + b * n, dh, da);
+    const i64 n = s->size, width = at.end - at.column, now = begin_of(s, t) * n;
+    for (i64 b = at.row; b < at.row + at.rows; b++) {
+        const i64 first = b * n + at.column;
+        float *dh = s->dh + first, *da = da_at(s, t, b) + at.column;
+        if (s->dh_out) add(width, s->dh_out + now + first, dh);
+        if (s->candidate_activation == TANH) rnn_pointwise_grad(TANH, width, s->h + now + first, dh, da);
+        else rnn_pointwise_grad(RELU, width, s->h + now + first, dh, da);
     }
-    const float *m = s->z_h.data ? s->z_h.data + t * s->z_h.step_stride : 0;
-    input_grad(s, 1, da_at(s, t, row), n, &s->z_h, m, row, rows, n, s->packed_hh, s->dh, few_rows(s, t));
 }
 
-void rnn_forward(layer *s) { run_forward(s, forward_step); }
+static void backward_state(const void *p, i64 t, region at) {
+    const layer *s = p;
+    const float *m = s->z_h.data ? mask_of(&s->z_h, t, 0, s->batch, 0, s->size) : 0;
+    state_grad(s, t, 1, da_at(s, t, at.row), s->size, m, at, s->packed_hh, s->dh);
+}
 
-void rnn_backward(layer *s) { run_backward(s, pack_backward, backward_step, weight_grads); }
+static part_fn *const forward_parts[] = {mask_state, forward_units, 0};
+static part_fn *const backward_parts[] = {backward_gates, backward_state, 0};
+
+void rnn_forward(layer *s) { run_forward(s, forward_parts); }
+
+void rnn_backward(layer *s) { run_backward(s, pack_backward, backward_parts, weight_grads); }

@@ -299,13 +299,20 @@ INLINE const float *mask_of(const mask *z, i64 t, i64 copy, i64 batch, i64 row, 
     return z->data + t * z->step_stride + ((z->num_gates > 1 ? copy : 0) * batch + row) * units;
 }
 
-/* x o z for some rows of a step, a copy for every gate's mask, `copy_stride` after the other */
-static void apply(const mask *z, i64 t, i64 batch, i64 first, i64 last, i64 units, const float *x, float *to,
+/* Some units, from `column` to `end`, of some rows of a batch. */
+typedef struct {
+    i64 row, rows, column, end;
+} region;
+
+/* x o z for a region of a step's rows, a copy for every gate's mask, `copy_stride` after the other */
+static void apply(const mask *z, i64 t, i64 batch, region at, i64 units, const float *x, float *to,
                   i64 copy_stride) {
     for (i64 copy = 0; copy < z->num_gates; copy++)
-        for (i64 row = first; row < last; row++)
-            multiply(units, x + row * units, mask_of(z, t, copy, batch, row, units),
-                     to + copy * copy_stride + row * units);
+        for (i64 row = at.row; row < at.row + at.rows; row++) {
+            const float *factor = mask_of(z, t, copy, batch, row, units) + at.column;
+            const i64 first = row * units + at.column;
+            multiply(at.end - at.column, x + first, factor, to + copy * copy_stride + first);
+        }
 }
 
 /* Bytes of panels that stay in the second-level cache while all tiles of rows are multiplied with them (threads.c). */
