@@ -54,8 +54,8 @@ RECURRENT = """\
 
 T is the number of words of a training segment; a recurrent mask is the same at all 200 steps. Figure 4 switches the \
 word mask (p_E) and the recurrent mask (p_U) on and off, with p_W = p_y = .5 and λ = 1e-6, the defaults of the \
-authors' scripts. We also plan models without a recurrent mask on the held-out reviews (rows with p_U = 0 in \
-[tables/selection.md](tables/selection.md), once they have been run); the choice of dropout rates does not use them.
+authors' scripts. Models without a recurrent mask are also trained without the held-out reviews and measured on them \
+(rows with p_U = 0 in [tables/selection.md](tables/selection.md)); the choice of dropout rates does not use them.
 
 ![Figure 4](figures/figure4.png)
 
