@@ -93,12 +93,14 @@ def test_masks_differ_between_sequences_and_between_layers():
     assert 0.4 < (first.z_h == first.z_x).float().mean() < 0.6
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
-def test_mean_is_one_and_p_is_the_rate_of_dropping(p):
-    z = sample_mask((400, 400), p, None)
-    assert abs(z.mean().item() - 1) < 5 * (p / (1 - p)) ** 0.5 / 400
-    assert abs((z == 0).float().mean().item() - p) < 5 * (p * (1 - p)) ** 0.5 / 400
-    torch.testing.assert_close(z.max(), torch.tensor(1 / (1 - p)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.8])
+def test_mean_is_one_and_p_is_the_rate_of_dropping(p, dtype):
+    """p=0.001 is finer than a number in [0, 1) of half precision."""
+    z = sample_mask((400, 400), p, None, dtype=dtype)
+    kept = torch.full_like(z, 1 / (1 - p))
+    assert abs((z == 0).double().mean().item() - p) < 5 * (p * (1 - p)) ** 0.5 / 400
+    torch.testing.assert_close(z, torch.where(z == 0, z, kept))
 
 
 def test_presets_do_not_warn_and_a_warning_names_what_was_set(recwarn):

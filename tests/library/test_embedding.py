@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from varrnn import WordEmbedding, mc_dropout
+from varrnn import WordEmbedding, dropout, mc_dropout
 
 THE, DOG, AND, CAT = range(4)
 SENTENCE = torch.tensor([THE, DOG, AND, THE, CAT])
@@ -61,7 +61,7 @@ def test_draws_follow_the_generator_and_only_t_numbers_are_drawn():
     assert torch.equal(one, embedding.sample_mask(words, torch.Generator().manual_seed(1)))
     generator, counted = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
     embedding.sample_mask(words, generator)
-    torch.empty(7, 3).bernoulli_(0.5, generator=counted)
+    dropout.sample_mask((7, 3), 0.5, counted)
     assert torch.equal(generator.get_state(), counted.get_state())
 
 
