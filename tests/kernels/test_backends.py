@@ -14,6 +14,7 @@ from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN
 from varrnn.cells import RNNCell, Weights
 from varrnn.dropout import Masks
 from varrnn.kernels import builtin, c_library, record_backends
+from varrnn.kernels.matmul import has_onednn
 from varrnn.tasks.sentiment_model import SentimentModel
 
 T, B, I, H = 9, 3, 5, 7
@@ -173,6 +174,28 @@ def test_one_step_equals_the_reference(name, backend, batch, rates):
     packed = pack_padded_sequence(x, torch.ones(batch, dtype=torch.int64))
     out, _ = layer(packed, state if len(state) > 1 else state[0], masks=masks)
     torch.testing.assert_close(out.data, found[0][0])
+
+
+@pytest.mark.skipif(not has_onednn(torch.ones(1)), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("rates", [0.0, 0.3], ids=["none", "tied"])
+def test_one_step_of_many_rows_is_torchs_layer_without_gradients(rates, monkeypatch):
+    """A plain tensor and a packed one, compared with the reference; with gradients torch's cell runs."""
+    rows = builtin.LAYER_MIN_ROWS
+    layer, reference = (VariationalLSTM(I, H, dropout=rates, backend=one) for one in ("auto", "reference"))
+    reference.load_state_dict(layer.state_dict())
+    masks, x, state = layer.sample_masks(rows), torch.randn(1, rows, I), tuple(torch.randn(2, 1, rows, H))
+    packed = pack_padded_sequence(x, torch.ones(rows, dtype=torch.int64))
+    monkeypatch.delitem(builtin.CELL_FUNCTIONS, layer.cell)
+    monkeypatch.setattr(builtin, "unsupported", lambda *_: None)
+    with torch.no_grad():
+        expected = reference(x, state, masks)
+        torch.testing.assert_close(layer(x, state, masks), expected)
+        out, final = layer(packed, state, masks)
+        torch.testing.assert_close((out.data, final), (expected[0][0], expected[1]))
+    with pytest.raises(KeyError):
+        layer(x, state, masks)
+    with pytest.raises(KeyError), torch.no_grad():
+        layer(x[:, 1:], tuple(s[:, 1:] for s in state), layer.sample_masks(rows - 1))
 
 
 def test_a_gpu_runs_torchs_own_kernel_wherever_it_can(monkeypatch):

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
 from varrnn.dropout import Masks, is_identity
+from varrnn.kernels.matmul import has_onednn
 from varrnn.kernels.step_rows import StepRows
 
+LAYER_MIN_ROWS = 64  # measured, see ``layer_is_faster``
 NAMES: dict[Cell, str] = {
     LSTMCell(): "lstm",
     GRUCell(): "gru",
@@ -97,6 +99,16 @@ def run(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: 
     return h, tuple(last[0] for last in final)
 
 
+def layer_is_faster(cell: Cell, x_t: Tensor, state: State, w: Weights) -> bool:
+    """Whether one step of many rows is faster in torch's LSTM layer (oneDNN) than in its cell; without gradients only.
+
+    The layer rearranges the weights at every call, which many rows make up for.
+    """
+    if not isinstance(cell, LSTMCell) or x_t.shape[0] < LAYER_MIN_ROWS or not has_onednn(w.w_hh):
+        return False
+    return not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x_t, *state, *w)))
+
+
 def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> tuple[Tensor, State]:
     """One step; a mask is applied to what it masks where it has no gate axis, and else folded into the weight."""
     x_t, (h, *memory) = x if rows.packed else x[0], state
@@ -108,6 +120,10 @@ def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, ma
         w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.num_gates))
     elif not is_identity(masks.z_h):
         h = h * masks.z_h[0, 0]
+    if layer_is_faster(cell, x_t, (h, *memory), w):
+        one_layer = [t for t in w if t is not None], w.b_ih is not None, 1, 0.0, False, False, False
+        _, *final = FUNCTIONS[cell](x_t.unsqueeze(0), (h.unsqueeze(0), memory[0].unsqueeze(0)), *one_layer)
+        return final[0][0] if rows.packed else final[0], tuple(last[0] for last in final)
     found = CELL_FUNCTIONS[cell](x_t, (h, *memory) if memory else h, *w)
     final = found if isinstance(found, tuple) else (found,)
     return final[0] if rows.packed else final[0].unsqueeze(0), final
