@@ -1,15 +1,15 @@
-"""Words per second from the record of scripts/benchmark.py, and untied / tied compared with the paper's."""
+"""Words per second from the records of scripts/benchmark.py, and untied / tied compared with the paper's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from varrnn.benchmark.chart import LABELS, bars, share
+from varrnn.benchmark.chart import LABELS, draw_speeds, ratio
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.claims.special import latest_benchmark, untied_to_tied
+from varrnn.reproduction.claims.special import untied_to_tied
 from varrnn.reproduction.figures import figure
 from varrnn.reproduction.machines import describe_machine
 
@@ -17,11 +17,11 @@ COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")
 PAPER = {"medium": 2700 / 4700, "large": 1600 / 2400}
 NOTE = """\
-Full training steps, all candidates in turn in one process; compare numbers of one column only. Limit: the matrix \
-products of a step alone, computed by torch; where our products are faster, a share may exceed 1. Autograd loop: a \
-Python loop over time steps, the usual implementation of recurrent dropout. "untied / tied, paper's GPU": from the \
-words per second in Table 1, where untied weights take four products one after the other on a GPU. Shares and ratios \
-are medians over rounds of measurement, so they may differ from the quotients of the words per second above them."""
+Words per second of full training steps; in brackets, relative to nn.LSTM. All candidates run in turn in one process, \
+so compare numbers of one column only. Matrix products alone: those of a step, computed by torch. Autograd loop: a \
+Python loop over time steps, the usual implementation of recurrent dropout. "untied / tied": the paper's is from the \
+words per second in Table 1; on a GPU, untied weights take four products one after the other. Ratios are medians over \
+rounds of measurement, so they may differ from the quotients of the words per second."""
 
 LAUNCHES_NOTE = """\
 Kernels that one training step launches: drawing masks, forward and backward pass, clipping and SGD on one window \
@@ -31,32 +31,29 @@ one, although it launches several kernels. The GRU of the sentiment task applies
 product; torch has no fused cell for that."""
 
 
-def latest_sizes(records: Records) -> tuple[Mapping[str, Any], list[str]]:
-    """The last benchmark record, and the sizes that it measured."""
-    benchmark = latest_benchmark(records)
-    return benchmark, [size for size in SIZES if isinstance(benchmark.get(size), Mapping)]
+def machines_by_letter(records: Records) -> dict[str, Mapping[str, Any]]:
+    """The benchmark records, A, B and so on; numbers of different machines are never combined."""
+    return dict(zip(ascii_uppercase, records.benchmarks))
+
+
+def measured_sizes(records: Records) -> list[str]:
+    """The sizes that any machine has measured."""
+    return [size for size in SIZES if any(isinstance(one.get(size), Mapping) for one in records.benchmarks)]
 
 
 def table(records: Records) -> Table:
-    """A column for each size; if there are records of several processors, one for each of them, A, B and so on."""
-    columns = [
-        (size, benchmark, letter)
-        for size in SIZES
-        for letter, benchmark in zip(ascii_uppercase, records.benchmarks)
-        if isinstance(benchmark.get(size), Mapping)
-    ]
-    if not columns:
+    """A column for each machine, and for each size a row for each candidate, followed by ratios."""
+    machines = machines_by_letter(records)
+    if not measured_sizes(records):
         return Table("speed", "Words per second", ("",), [], f"Not run: `{COMMAND}`.")
-    several = len(records.benchmarks) > 1
-    heads = [f"{size}, {letter}" if several else size for size, _, letter in columns]
-    speeds = [(size, benchmark[size]) for size, benchmark, _ in columns]
-    measured = {key: label for key, label in LABELS.items() if any(one.get(key) for _, one in speeds)}
-    rows = [[label, *(_speed(one, key) for _, one in speeds)] for key, label in measured.items()]
-    machines = [describe_machine(benchmark) for benchmark in records.benchmarks]
-    if several:
-        machines = [f"{letter}: {machine}" for letter, machine in zip(ascii_uppercase, machines)]
-    note = f"{NOTE} Measured on: {'; '.join(machines)}."
-    return Table("speed", "Words per second", ("", *heads), rows + ratios(speeds), note)
+    rows: list[list[str]] = []
+    for size in measured_sizes(records):
+        speeds = [benchmark.get(size) or {} for benchmark in machines.values()]
+        rows += [[f"{size}: {label}", *(_speed(one, key) for one in speeds)] for key, label in LABELS.items()]
+        rows += [[f"{size}: {label}", *cells] for label, *cells in ratios(size, speeds)]
+    shown = [row for row in rows if set(row[1:]) != {DASH}]
+    described = "; ".join(f"{letter}: {describe_machine(one)}" for letter, one in machines.items())
+    return Table("speed", "Words per second", ("", *machines), shown, f"{NOTE} Measured on: {described}.")
 
 
 def launches() -> Table:
@@ -69,41 +66,37 @@ def launches() -> Table:
 
 
 def _speed(speeds: Mapping[str, Any], key: str) -> str:
-    """ "1,400 (0.85)": words per second, and the share of the limit."""
+    """ "1,400 (1.05)": words per second, and the speed relative to nn.LSTM."""
     if not speeds.get(key):
         return DASH
-    of_limit = share(speeds, key)
-    return f"{speeds[key]:,.0f}" + (f" ({of_limit:.2f})" if of_limit is not None and key != "limit" else "")
+    to_torch = ratio(speeds, key)
+    return f"{speeds[key]:,.0f}" + (f" ({to_torch:.2f})" if to_torch is not None and key != "nn_lstm" else "")
 
 
-def _number(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f}"
+def _number(value: float | None, digits: int = 2) -> str:
+    return DASH if value is None else f"{value:.{digits}f}"
 
 
-def ratios(columns: list[tuple[str, Mapping[str, Any]]]) -> list[list[str]]:
-    """The rows below the words per second."""
-    found = [speeds for _, speeds in columns]
-    ours = [untied_to_tied(speeds) for speeds in found]
-    to_torch = [share(speeds, "variational_untied", "nn_lstm") for speeds in found]
-    mc = [(speeds.get("mc") or {}).get("batched_to_loop") for speeds in found]
-    sides = [(speeds.get("side_by_side") or {}).get("ratio") for speeds in found]
+def ratios(size: str, machines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The rows below the words per second of a size."""
+    paper = f" (the paper's GPU: {PAPER[size]:.2f})" if size in PAPER else ""
+    mc = [(speeds.get("mc") or {}).get("batched_to_loop") for speeds in machines]
+    parallel = [(speeds.get("side_by_side") or {}).get("ratio") for speeds in machines]
     return [
-        ["**untied / tied, ours**", *(f"**{_number(ratio)}**" for ratio in ours)],
-        ["untied / tied, paper's GPU", *(_number(PAPER.get(size)) for size, _ in columns)],
-        ["variational untied / nn.LSTM", *map(_number, to_torch)],
+        [f"untied / tied{paper}", *(_number(untied_to_tied(speeds)) for speeds in machines)],
         [
-            "MC evaluation, batched / autograd loop with one sample at a time",
-            *(DASH if ratio is None else f"{ratio:.1f}" for ratio in mc),
+            "MC dropout, samples in one batch / autograd loop with one at a time",
+            *(_number(value, digits=1) for value in mc),
         ],
-        ["several runs with one thread each / one run with all threads", *map(_number, sides)],
+        ["several runs with one thread each / one run with all threads", *map(_number, parallel)],
     ]
 
 
 def chart(records: Records, folder: Path) -> list[Path]:
-    """Bars of the speed relative to the limit, one panel per size."""
-    benchmark, sizes = latest_sizes(records)
-    with figure(folder, "speed", panels=max(1, len(sizes)), height=2.4) as (panels, files):
-        bars(panels, benchmark, sizes)
+    """The speed relative to nn.LSTM, one panel per size."""
+    sizes = measured_sizes(records)
+    with figure(folder, "speed", panels=max(1, len(sizes)), height=2.2) as (panels, files):
+        draw_speeds(panels, machines_by_letter(records), sizes)
         if not sizes:
             panels[0].set(xticks=[], yticks=[], title="Words per second: not run", xlabel=COMMAND)
             panels[0].xaxis.label.set_size(5)

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from varrnn import fileio
 from varrnn.benchmark import candidates as benchmark_candidates
 from varrnn.benchmark import concurrency, launches, library
-from varrnn.benchmark.chart import LABELS, bars
+from varrnn.benchmark.chart import LABELS, draw_speeds
 from varrnn.benchmark.timing import CLOCKS, Timer, half_range, paired_ratios
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--json", type=Path, help="write all numbers to this file")
     where.add_argument("--record", action="store_true", help="write a record of this machine for `make paper`")
-    parser.add_argument("--chart", type=Path, help="write a bar chart to this file")
+    parser.add_argument("--chart", type=Path, help="draw a chart of the ratios to nn.LSTM into this file")
     parser.add_argument("--quick", action="store_true", help="only three rounds per size, for a rough result")
     parser.add_argument(
         "--seconds", type=float, help="time per size (60), or per row of the library's table (2); at least ten rounds"
@@ -181,7 +181,7 @@ def chart(record: dict[str, Any], file: Path) -> None:
     sizes = [name for name in benchmark_candidates.SHAPES if name in record]
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 + 2.2 * len(sizes), 2.4))
-        bars(list(figure.subplots(1, len(sizes), squeeze=False)[0]), record, sizes)
+        draw_speeds(list(figure.subplots(1, len(sizes), squeeze=False)[0]), {"this machine": record}, sizes)
         with fileio.writing(file):
             figure.savefig(file)
 

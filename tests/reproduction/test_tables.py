@@ -10,7 +10,7 @@ from helpers import ROOT
 from helpers import records as synthetic
 
 from varrnn.benchmark import library
-from varrnn.benchmark.chart import LABELS, bars
+from varrnn.benchmark.chart import LABELS, draw_speeds
 from varrnn.errors import UserError
 from varrnn.records.store import Group, Records, load
 from varrnn.reporting.table import DASH, Table
@@ -173,10 +173,11 @@ def test_ensemble_table(records_of) -> None:
 def test_speed_table() -> None:
     speed = experiment("speed")
     table = speed.table(Records(benchmarks=(synthetic.benchmark(),)))
-    assert ["**untied / tied, ours**", "**0.99**", "**0.99**"] in [list(row) for row in table.rows]
-    assert ["untied / tied, paper's GPU", "0.57", "0.67"] in [list(row) for row in table.rows]
-    sides = "several runs with one thread each / one run with all threads"
-    assert [sides, "1.07", DASH] in [list(row) for row in table.rows]
+    rows = [list(row) for row in table.rows]
+    assert ["medium: untied / tied (the paper's GPU: 0.57)", "0.99"] in rows
+    assert ["large: untied / tied (the paper's GPU: 0.67)", "0.99"] in rows
+    assert ["medium: several runs with one thread each / one run with all threads", "1.07"] in rows
+    assert not any(row[0].startswith("large: several runs") for row in rows)  # not measured
     assert "Not run" in speed.table(Records()).note
 
 
@@ -185,24 +186,37 @@ def test_every_processor_has_its_column() -> None:
     first, second = synthetic.benchmark(), synthetic.benchmark()
     second["machine"] |= {"instructions": "AVX2", "caches": {"l1_kb": 32, "l2_kb": 512, "l3_kb": 32768}}
     del second["large"]
-    second["medium"]["variational_tied"] = 700
+    second["medium"] |= {"variational_tied": 700, "nn_lstm": 1000}
     table = experiment("speed").table(Records(benchmarks=(first, second)))
-    assert tuple(table.columns) == ("", "medium, A", "medium, B", "large, A")
-    (tied,) = (row for row in table.rows if row[0] == "ours, variational tied")
-    assert [cell.split()[0] for cell in tied[1:]] == ["1,400", "700", "350"]
+    assert tuple(table.columns) == ("", "A", "B")
+    cells = {row[0]: row[1:] for row in table.rows}
+    assert [cell.split()[0] for cell in cells["medium: ours, variational tied"]] == ["1,400", "700"]
+    assert (
+        cells["medium: ours, variational tied"][1] == "700 (0.70)"
+        and cells["medium: nn.LSTM, ordinary dropout"][1] == "1,000"
+    )
+    assert (
+        cells["large: ours, variational tied"][0].startswith("350")
+        and cells["large: ours, variational tied"][1] == DASH
+    )
     assert "A: cpu Example CPU, cores 2" in table.note and "B: cpu Example CPU, instructions AVX2" in table.note
     assert "L3 32768 KB" in table.note and len({len(row) for row in table.rows}) == 1
 
 
-def test_speed_chart_has_the_same_bars_in_every_panel() -> None:
-    """Only the first panel has labels."""
+def test_speed_chart_has_the_same_rows_in_every_panel_and_a_marker_for_each_machine() -> None:
+    """Only the first panel has labels; a machine that did not measure a size has no marker there."""
     record = synthetic.benchmark()
     record["sentiment"] = record["medium"] | {"paper_gru": 1500, "authors_code_gru": 1500}
+    other = {"medium": record["medium"] | {"moon": 10 * record["medium"]["nn_lstm"]}}
     figure, panels = plt.subplots(1, 2)
-    bars(list(panels), record, ["medium", "sentiment"])
+    draw_speeds(list(panels), {"A": record, "B": other}, ["medium", "sentiment"])
     labels = [text.get_text() for text in panels[0].get_yticklabels()]
-    assert labels == [LABELS[key] for key in LABELS if key in record["medium"] and key != "limit"]
-    assert [len(axes.patches) for axes in panels] == [len(labels)] * 2
+    assert labels == [LABELS[key] for key in LABELS if key in record["medium"] and key != "nn_lstm"]
+    assert [axes.get_yticklabels()[0].get_text() for axes in panels] == [labels[0], ""]
+    drawn = [[points.get_offsets() for points in axes.collections] for axes in panels]
+    assert [[len(points) for points in own] for own in drawn] == [[len(labels)] * 2, [len(labels)]]
+    moon = labels.index(LABELS["moon"])
+    assert list(drawn[0][1][moon]) == [10, moon] and panels[0].get_xlim()[1] > 10
     plt.close(figure)
 
 

@@ -1,14 +1,16 @@
-"""Labels and bar chart of the benchmark, for scripts/benchmark.py and experiments/speed.py."""
+"""Labels and chart of the benchmark, for scripts/benchmark.py and experiments/speed.py."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from varrnn.reporting.style import REFERENCE, VARIANTS
 
 LABELS = {
-    "limit": "matrix products alone (limit)",
+    "limit": "matrix products alone",
     "nn_lstm": "nn.LSTM, ordinary dropout",
     "loop_tied": "autograd loop, tied",
     "loop_untied": "autograd loop, untied",
@@ -24,26 +26,42 @@ LABELS = {
 }
 
 
-def share(speeds: Mapping[str, Any], key: str, of: str = "limit") -> float | None:
-    """The speed relative to the limit or to nn.LSTM: the median of paired ratios if the record has it."""
-    paired = speeds.get(f"ratio_to_{of}") or {}
+MARKERS = "osD^vP*X"  # one for each machine
+
+
+def ratio(speeds: Mapping[str, Any], key: str, to: str = "nn_lstm") -> float | None:
+    """The speed relative to nn.LSTM or to another candidate: the median of paired ratios if the record has it."""
+    paired = speeds.get(f"ratio_to_{to}") or {}
     if paired.get(key):
         return paired[key]
-    return speeds[key] / speeds[of] if speeds.get(key) and speeds.get(of) else None
+    return speeds[key] / speeds[to] if speeds.get(key) and speeds.get(to) else None
 
 
-def bars(panels: list[Axes], benchmark: Mapping[str, Any], sizes: list[str]) -> None:
-    """Words per second relative to the limit: one panel per size, with the labels at the first panel.
+def draw_speeds(panels: Sequence[Axes], machines: Mapping[str, Mapping[str, Any]], sizes: Sequence[str]) -> None:
+    """The speed of each candidate relative to nn.LSTM: a panel for each size, a marker for each machine.
 
-    All panels have the same bars: the candidates that every size has."""
-    keys = [key for key in LABELS if key != "limit" and all(benchmark[size].get(key) for size in sizes)]
+    All panels have the same rows, the candidates that were measured at every size; the first panel has the labels."""
+    keys = [key for key in LABELS if key != "nn_lstm" and _measured_everywhere(key, machines, sizes)]
+    rows = range(len(keys))
     for axes, size in zip(panels, sizes):
-        speeds = benchmark[size]
-        colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
-        drawn = axes.barh([LABELS[key] for key in keys], [share(speeds, key) for key in keys], color=colours)  # type: ignore[arg-type]
-        axes.bar_label(drawn, fmt="%.2f", fontsize=6, padding=2)
-        axes.set(title=f"{size}\nlimit {speeds['limit']:,.0f} words/s", xlabel="share of the limit", xlim=(0, 1.25))
-        axes.grid(False, axis="y")
-        axes.invert_yaxis()
-        if axes is not panels[0]:
-            axes.set_yticklabels([])
+        axes.axvline(1, color=REFERENCE, linewidth=1)
+        for (name, benchmark), marker in zip(machines.items(), itertools.cycle(MARKERS)):
+            ratios = [ratio(benchmark.get(size) or {}, key) for key in keys]
+            colours = [VARIANTS[key].colour if key in VARIANTS else REFERENCE for key in keys]
+            shown = [(value, row, colour) for value, row, colour in zip(ratios, rows, colours) if value is not None]
+            if shown:
+                values, places, used = zip(*shown)
+                axes.scatter(values, places, c=used, marker=marker, s=14, linewidths=0, alpha=0.8, label=name)
+        axes.set(title=size, xlabel="speed / nn.LSTM", yticks=rows, ylim=(len(keys) - 0.5, -0.5))
+        axes.set_xlim(0, max(1.25, 1.05 * axes.get_xlim()[1]))
+        axes.set_yticklabels([LABELS[key] for key in keys] if axes is panels[0] else [])
+    if len(machines) > 1:
+        handles = [
+            Line2D([], [], color=REFERENCE, linestyle="", marker=marker, markersize=4, label=name)
+            for name, marker in zip(machines, itertools.cycle(MARKERS))
+        ]
+        panels[-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), handlelength=1)
+
+
+def _measured_everywhere(key: str, machines: Mapping[str, Mapping[str, Any]], sizes: Sequence[str]) -> bool:
+    return all(any((benchmark.get(size) or {}).get(key) for benchmark in machines.values()) for size in sizes)

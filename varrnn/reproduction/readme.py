@@ -25,8 +25,9 @@ Figure 3 of the paper, with the models that have a record: root mean square erro
 is the number of seeds. "Mean rating" always predicts the mean training rating; "ridge regression" uses a bag of \
 words. A triangle marks an epoch whose error is above the range shown. The standard models need no MC dropout."""
 SPEED_CAPTION = """\
-Words per second of full training steps as a share of the limit, which is the speed of the matrix products alone. \
-Grey: for comparison; an "autograd loop" over time steps is the usual implementation of recurrent dropout."""
+Speed of full training steps relative to nn.LSTM (vertical line); a point to the right of it is faster. Letters: the \
+processors of the table below. Grey: for comparison; an "autograd loop" over time steps is the usual implementation of \
+recurrent dropout."""
 GENERATED = "*Generated from [the records]({records}) by `make paper`; do not edit between the markers.*"
 
 
@@ -164,13 +165,13 @@ def speed_part(module: ModuleType, records: Records) -> list[str]:
     if not records.benchmarks:
         return []
     table = module.table(records)
-    title = "## Words per second\n\nIn brackets: share of the limit, the speed of the matrix products alone."
+    title = "## Words per second"
     launches = (
         "Our layers alone, compared with torch's at many shapes: [tables/library.md](tables/library.md). How many "
         "kernels a GPU launches for these steps: [tables/launches.md](tables/launches.md)."
     )
     picture = f"![Words per second](figures/speed.png)\n\n*{SPEED_CAPTION}*"
-    return [title, table.markdown(), table.note, launches, picture]
+    return [title, picture, table.markdown(), table.note, launches]
 
 
 def figures_part(artefacts: Mapping[str, ModuleType], records: Records) -> str:
