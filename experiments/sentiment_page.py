@@ -31,6 +31,11 @@ of the ratings, by MC dropout for models with dropout. A final value is the mean
 50 samples are drawn. In the tables, "approximation" is the error of the dropout approximation, "lowest (epoch)" the \
 lowest point of the curve, "gap" the final value minus that, λ the weight decay, n the number of seeds. "Not run" \
 means that there is no record. Rules and terms of the claims: [claims.md](claims.md)."""
+IN_SHORT = """\
+## In short
+
+Final test errors of figure 3, the lowest first, and what the rules of the claims say about our runs. A verdict from \
+one seed is a hint, not a reproduction."""
 TEXT = """\
 ## As the paper's text says
 
@@ -77,8 +82,14 @@ CLAIMED = {
     "text": ("C26", "C27", "C28", "C28b", "C29", "C30", "C40", "C41", "C42", "C43", "C50b"),
     "masks": ("C31", "C32", "C33", "C34", "C35", "C38", "C39", "C49"),
 }
-BASIC = (*figure3("lstm").values(), stated_optimum(), *figure3("gru").values())
-AUTHORS = (*figure3_authors("lstm").values(), *figure3_authors("gru").values())
+COMPARED = {
+    "The paper's text, LSTM": (*figure3("lstm").values(), stated_optimum()),
+    "The paper's text, GRU": tuple(figure3("gru").values()),
+    "The authors' code, LSTM": tuple(figure3_authors("lstm").values()),
+    "The authors' code, GRU": tuple(figure3_authors("gru").values()),
+}
+BASIC = (*COMPARED["The paper's text, LSTM"], *COMPARED["The paper's text, GRU"])
+AUTHORS = (*COMPARED["The authors' code, LSTM"], *COMPARED["The authors' code, GRU"])
 EXTRA = (FIGURE11["fixed mask"], sentiment("naive_recurrent"))
 
 
@@ -110,6 +121,39 @@ def verdicts(records: Records, ids: Iterable[str]) -> str:
         rows.append([name, by_id[name].statement, verdict.label(), verdict.numbers])
     columns = ("Claim", "Statement", "Verdict", "Ours")
     return Table("verdicts", "", columns, rows, numbers=False).markdown()
+
+
+def in_short(records: Records) -> str:
+    """The models of figure 3 in the order of their errors, and the claims by verdict."""
+    lines = [f"- {name}: {ranking(records, runs)}." for name, runs in COMPARED.items()]
+    answers: dict[str, list[str]] = {"agrees": [], "disagrees": [], "open": []}
+    by_id = {claim.id: claim for claim in CLAIMS}
+    for name in (*CLAIMED["text"], *CLAIMED["masks"]):
+        verdict = judge(by_id[name], records)
+        answer = "open" if verdict.agrees is None else "agrees" if verdict.agrees else "disagrees"
+        answers[answer].append(f"{by_id[name].statement} ({name}: {verdict.status})" if answer != "open" else name)
+    heads = {"agrees": "Claims that our runs agree with", "disagrees": "Claims that they disagree with", "open": "Open"}
+    lines += [f"- {heads[answer]}: {'; '.join(found) or 'none'}." for answer, found in answers.items()]
+    return "\n".join([IN_SHORT, "", *lines])
+
+
+def ranking(records: Records, runs: Iterable[Run]) -> str:
+    """The models with a record and their final errors, the lowest first."""
+    groups = {run: records.group(run) for run in unique(runs)}
+    missing = [run for run, group in groups.items() if not group.records]
+    errors = {
+        run: seed_mean(group, final_mean, at=mc_epochs(group)) for run, group in groups.items() if run not in missing
+    }
+    shown = ", ".join(f"{describe(run)} {errors[run]:.4f}" for run in sorted(errors, key=errors.__getitem__))
+    return "; ".join(filter(None, [shown, "not run: " + ", ".join(map(describe, missing)) if missing else ""]))
+
+
+def describe(run: Run) -> str:
+    """The model, with rates and weight decay where it has them."""
+    options = identity_of(run).options
+    decay = float(options["optim.weight_decay"])
+    rates = f" (p_E = {options['model.p_E']:g}, p_U = {options['model.p_U']:g}, λ = {decay:g})" if decay else ""
+    return VARIANTS[str(options["model.name"])].label + rates
 
 
 def mask_table(records: Records) -> str:
@@ -180,7 +224,8 @@ def open_runs(records: Records) -> str:
 
 def page(records: Records) -> str:
     parts = [
-        *(INTRODUCTION, TEXT, run_table(records, "text", BASIC), jumps(records), verdicts(records, CLAIMED["text"])),
+        *(INTRODUCTION, in_short(records)),
+        *(TEXT, run_table(records, "text", BASIC), jumps(records), verdicts(records, CLAIMED["text"])),
         *(CODE, run_table(records, "code", AUTHORS)),
         *(RECURRENT, mask_table(records), verdicts(records, CLAIMED["masks"])),
         *(TRIED, run_table(records, "extra", EXTRA), ablations(records), open_runs(records)),

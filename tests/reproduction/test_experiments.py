@@ -1,6 +1,7 @@
 """experiments/: every artefact of the paper has a file, lists its runs, and draws with and without records."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -196,6 +197,24 @@ def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> No
     table = experiment("sentiment").table(full)
     row = next(row for row in table.rows if row[:3] == ["Naive dropout", "lstm", "200"])
     assert " | ".join([*row[:2], *row[3:]]) in page
+
+
+def test_the_summary_ranks_the_models_and_sorts_the_claims(full: Records) -> None:
+    from varrnn.reproduction.claims import judge
+    from varrnn.reproduction.runs import figure3
+
+    module = experiment("sentiment_page")
+    summary = module.in_short(full)
+    (line,) = (line for line in summary.splitlines() if line.startswith("- The paper's text, GRU"))
+    shown = [float(value) for value in re.findall(r" (0\.\d{4})", line)]
+    assert len(shown) == len(figure3("gru")) and shown == sorted(shown)
+    for claim in (claim for claim in CLAIMS if claim.id in module.CLAIMED["text"]):
+        agrees = judge(claim, full).agrees
+        head = "Open" if agrees is None else f"Claims that {'our runs agree' if agrees else 'they disagree'} with"
+        (line,) = (line for line in summary.splitlines() if line.startswith(f"- {head}"))
+        assert claim.id in line
+    nothing = module.in_short(Records())
+    assert nothing.count("agree with: none.") == 2 and "LSTM: not run: Variational (untied)" in nothing
 
 
 def test_a_jump_of_a_curve_is_reported(tmp_path) -> None:
