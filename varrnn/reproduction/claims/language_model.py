@@ -109,7 +109,7 @@ LARGE = (
           judge_fn=judge_loop_speed, rule_text="tied >= 1.4 x untied; autograd loop on CUDA only"),
     Claim("C22b", "with our kernels untied is as fast as tied at the sizes of Table 1",
           '"a low level implementation should give similar run times"',
-          judge_fn=judge_kernel_speed, is_extra=True, rule_text="untied >= 0.95 x tied"),
+          judge_fn=judge_kernel_speed, is_extra=True, rule_text="untied >= 0.95 x tied on every machine on record"),
 )  # fmt: skip
 
 WITHOUT_DECAY = (

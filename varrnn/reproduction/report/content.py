@@ -25,6 +25,7 @@ from varrnn.reproduction.claims.verdict import (
     Verdict,
 )
 from varrnn.reproduction.figures import collect_figures
+from varrnn.reproduction.machines import describe_machine
 from varrnn.reproduction.quotations import QUOTATIONS
 from varrnn.reproduction.report import charts
 from varrnn.reproduction.runs import commands
@@ -120,7 +121,7 @@ def _groups(verdicts: Verdicts) -> list[dict[str, Any]]:
 
 
 def _speed(module: Any, records: Records) -> dict[str, Any]:
-    """Words per second of the latest benchmark, one group of bars per size."""
+    """Words per second on the machine of the last record, one group of bars per size; the table has all machines."""
     benchmark, table = latest_benchmark(records), _table(module.table(records))
     sizes = [size for size in SPEED_SIZES if isinstance(benchmark.get(size), Mapping)]
     bars = [
@@ -134,4 +135,4 @@ def _speed(module: Any, records: Records) -> dict[str, Any]:
         }
         for size in sizes
     ]  # fmt: skip
-    return {"table": table, "bars": bars, "command": module.COMMAND}
+    return {"table": table, "bars": bars, "machine": describe_machine(benchmark), "command": module.COMMAND}

@@ -221,7 +221,8 @@ function speed() {
     lazily(plot, card);
     byId("speed-charts").append(make("div", { class: "chart" }, make("h3", {}, `${size.size} model`), plot));
   }
-  byId("speed-table").append(table(content.speed.table), make("pre", {}, content.speed.command));
+  const where = content.speed.bars.length ? make("p", { class: "note" }, `Bars: ${content.speed.machine}.`) : "";
+  byId("speed-table").append(where, table(content.speed.table), make("pre", {}, content.speed.command));
 }
 
 /* ---- words ---- */
