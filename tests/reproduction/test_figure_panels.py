@@ -51,6 +51,19 @@ def test_partial_evidence_is_named_in_the_legend(records: Records, tmp_path) -> 
     assert all(path.is_file() for path in files)
 
 
+def test_a_figure_has_data_only_if_it_shows_a_record(tmp_path) -> None:
+    """A run that only a claim needs is not shown."""
+    shown, other = sentiment("naive"), sentiment("none")
+    panel = Panel(error_panel, variant_curves({"naive": shown}), "a title")
+    artefact = curve_figure("figure99.py", "Figure 99", panel, runs=(other,))
+    of_other, of_shown = (
+        load(synthetic.save([synthetic.sentiment_run(run, 1, 10)], tmp_path / str(n)))
+        for n, run in enumerate((other, shown))
+    )
+    assert not artefact.has_data(of_other) and artefact.has_data(of_shown)
+    assert set(artefact.runs) == {shown, other}
+
+
 def test_an_empty_panel_names_the_command(tmp_path) -> None:
     with figure(tmp_path, "x") as (panels, _):
         assert plot_curves(panels[0], Records(), variant_curves(RUNS)) == []

@@ -32,10 +32,11 @@ class Artefact:
     seeds: tuple[int, ...] = SEEDS
     more: tuple[str, ...] = ()  # further commands, not of run.py
     is_figure: bool = False  # a figure without any record is not drawn; tables and pages are always written
+    shown: tuple[Run, ...] = ()  # the runs that a figure shows, if a claim needs further ones; otherwise all
 
     def has_data(self, records: Records) -> bool:
         """Whether there is something to show: a record of one of its runs, or it needs no runs."""
-        return not self.runs or any(records.group(run).records for run in unique(self.runs))
+        return not self.runs or any(records.group(run).records for run in unique(self.shown or self.runs))
 
     def commands(self, records: Records | None = None) -> list[str]:
         """One command per run and seed; with records, only for those without a record or with fewer epochs."""

@@ -132,16 +132,18 @@ def curve_figure(
     no panel has one.
     """
 
-    def shown(records: Records) -> Sequence[Panel]:
+    def drawn(records: Records) -> Sequence[Panel]:
         return [panel for panel in panels if _has_records(panel, records)] or list(panels)
 
     def draw(axes: list[Axes], records: Records) -> None:
-        for one, panel in zip(axes, shown(records), strict=True):
+        for one, panel in zip(axes, drawn(records), strict=True):
             panel.plot(one, records, panel.curves, panel.title)
         adjust(axes)
 
     needed = tuple(run for panel in panels for _, run in panel.curves.values())
-    return figure_artefact(file, title, draw, panels=lambda records: len(shown(records)), runs=needed + runs, **rest)
+    return figure_artefact(
+        file, title, draw, panels=lambda records: len(drawn(records)), runs=needed + runs, shown=needed, **rest
+    )
 
 
 def _has_records(panel: Panel, records: Records) -> bool:
@@ -351,13 +353,14 @@ def limit_y(axes: Axes, low: float, high: float) -> None:
         if not len(inside):
             continue
         for point in np.flatnonzero((y > high) & (np.arange(len(y)) > inside[0])):
+            late = x[point] > (x[0] + x[-1]) / 2  # the label stays inside the panel
             axes.plot(x[point], high, "^", color=line.get_color(), ms=5, clip_on=False, zorder=20)
             axes.annotate(
                 f"{y[point]:.3f} at epoch {x[point]:.0f}",
                 (x[point], high),
-                xytext=(-5, -9),
+                xytext=(-5 if late else 5, -9 if late else -3),
                 textcoords="offset points",
-                ha="right",
+                ha="right" if late else "left",
                 fontsize=6,
                 color=line.get_color(),
             )
