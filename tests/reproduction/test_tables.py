@@ -254,6 +254,15 @@ def test_readme_section(records_of) -> None:
     assert "not run" in empty and "![" not in empty
 
 
+@pytest.mark.slow
+def test_readme_shows_figure3_when_it_is_complete(records_of) -> None:
+    modules = {name: experiment(name) for name in names()}
+    contents = [synthetic.sentiment_run(run, 1, 100) for run in modules["figure3"].ARTEFACT.runs]
+    for made, shown in ((contents[:-2], False), (contents, True)):
+        records = records_of(made)
+        assert ("(results/figures/figure3.png)" in readme_section(modules, records, judge_all(records))) is shown
+
+
 def test_readme_markers() -> None:
     old = f"# title\n{begin_marker('x')}\nold\n{end_marker('x')}\nrest\n"
     new = replace_section(old, "x", "new")

@@ -49,19 +49,26 @@ def replace_section(document: str, name: str, text: str, file: str = "README.md"
 
 
 def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
-    """The results section of README.md: Table 1 of the medium model, one figure, the count of verdicts, and links."""
+    """The results section of README.md: Table 1 of the medium model, two figures, the count of verdicts, and links."""
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
     parts.append(f"![Learning curves, 200 units](results/figures/learning_curves.png)\n\n*{SMALL_CAPTION}*")
+    if is_complete(artefacts["figure3"], records):
+        parts.append(f"![Sentiment analysis, figure 3](results/figures/figure3.png)\n\n*{SENTIMENT_CAPTION}*")
     parts.append(
         f"**Claims.** We list {summary(verdicts)}. *Indicative* means that the rule was applied to fewer seeds than it "
         "requires, mostly one: that is a hint, not a reproduction. *Not run* means that a run it needs has no record. "
         "[Every claim with its rule, our numbers and the command that decides it](results/claims.md)."
     )
     parts.append(
-        "[Results in detail](results/README.md): the 200-unit model, sentiment analysis, words per second, and the "
-        "missing runs."
+        "[Results in detail](results/README.md): the 200-unit model, [sentiment analysis](results/SENTIMENT.md), words "
+        "per second, and the missing runs."
     )
     return "\n\n".join(parts)
+
+
+def is_complete(module: ModuleType, records: Records) -> bool:
+    """Whether all runs of a figure have a record of at least one seed with all epochs."""
+    return not any(records.missing(run, (1,)) for run in module.ARTEFACT.runs)
 
 
 def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
