@@ -54,6 +54,17 @@ def test_a_point_outside_the_range_shown_is_marked():
     assert axes.lines[1].get_label() == "constant 0.19 (above the range shown)"
 
 
+def test_a_shared_legend_fits_one_panel(tmp_path):
+    """Three entries side by side are wider than a column."""
+    with figures.collect_figures() as drawn, figures.figure(tmp_path, "x", shared_legend=True) as (panels, _):
+        for label in ("Variational (untied) (n=1)", "Naive dropout (n=1)", "Standard (no dropout) (n=1)"):
+            panels[0].plot([1, 2], [1, 2], label=label)
+        figures.decorate(panels[0])
+    drawn[0].canvas.draw()
+    box = drawn[0].legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= drawn[0].bbox.width
+
+
 def test_one_legend_for_all_panels(tmp_path):
     with figures.collect_figures() as drawn, figures.figure(tmp_path, "x", panels=2, shared_legend=True) as (panels, _):
         for axes, labels in zip(panels, (("a", "b"), ("b", "c"))):

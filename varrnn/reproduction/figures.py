@@ -335,7 +335,8 @@ def share_legend(made: Figure) -> None:
         if (own := axes.get_legend()) is not None:
             own.remove()
     if handles:
-        made.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=min(3, len(handles)))
+        columns = min(3, len(handles)) if made.get_figwidth() > COLUMN else 1
+        made.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
 
 
 def limit_y(axes: Axes, low: float, high: float) -> None:
