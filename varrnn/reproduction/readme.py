@@ -49,11 +49,12 @@ def replace_section(document: str, name: str, text: str, file: str = "README.md"
 
 
 def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
-    """The results section of README.md: Table 1 of the medium model, two figures, the count of verdicts, and links."""
+    """The results section of README.md: Table 1 of the medium model, one figure, the count of verdicts, and links."""
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
-    parts.append(f"![Learning curves, 200 units](results/figures/learning_curves.png)\n\n*{SMALL_CAPTION}*")
     if is_complete(artefacts["figure3"], records):
         parts.append(f"![Sentiment analysis, figure 3](results/figures/figure3.png)\n\n*{SENTIMENT_CAPTION}*")
+    else:
+        parts.append(f"![Learning curves, 200 units](results/figures/learning_curves.png)\n\n*{SMALL_CAPTION}*")
     parts.append(
         f"**Claims.** We list {summary(verdicts)}. *Indicative* means that the rule was applied to fewer seeds than it "
         "requires, mostly one: that is a hint, not a reproduction. *Not run* means that a run it needs has no record. "
