@@ -21,9 +21,10 @@ A model of 200 units, which a laptop can train; the paper has no such model. Lef
 epochs enlarged; n is the number of seeds. Right: test perplexity of the variational models against the number of \
 samples of MC dropout; dashed: their dropout approximation."""
 SENTIMENT_CAPTION = """\
-Figure 3 of the paper, with the models that have a record: root mean square error (RMSE) of the predicted rating; n \
-is the number of seeds. "Mean rating" always predicts the mean training rating; "ridge regression" uses a bag of \
-words. A triangle marks an epoch whose error is above the range shown. The standard models need no MC dropout."""
+Figure 3 of the paper, on the Cornell film reviews, with the models that have a record: root mean square error (RMSE) \
+of the predicted rating; n is the number of seeds. "Mean rating" always predicts the mean training rating; "ridge \
+regression" uses a bag of words. A triangle marks an epoch whose error is above the range shown. The standard models \
+need no MC dropout."""
 SPEED_CAPTION = """\
 Speed of full training steps relative to nn.LSTM (vertical line); a point to the right of it is faster. Letters: the \
 processors of the table below. Grey: for comparison; an "autograd loop" over time steps is the usual implementation of \
