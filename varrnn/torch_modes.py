@@ -6,7 +6,7 @@ lacks one of these functions, the mode counts as off.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -37,6 +37,11 @@ def is_traced_or_transformed() -> bool:
     """
     forward_mode = getattr(forward_ad, "_current_level", -1) >= 0
     return forward_mode or torch.jit.is_tracing() or _dispatch_mode_depth() > 0 or in_functorch()
+
+
+def needs_gradient(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether autograd records an operation on these tensors."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def needs_reference(*gradients: Tensor | None) -> bool:

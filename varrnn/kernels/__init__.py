@@ -37,7 +37,7 @@ from varrnn.kernels import (
 from varrnn.kernels.matmul import has_onednn, prefer_onednn
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import disable_dynamo, is_exporting, is_traced_or_transformed
+from varrnn.torch_modes import disable_dynamo, is_exporting, is_traced_or_transformed, needs_gradient
 
 # Where the C code is not the fastest on a CPU (measured, see ``_builtin_is_faster``).
 FEW_STEPS, FEW_STEPS_MIN_UNITS, BUILTIN_MIN_ROWS = 2, 256, 64
@@ -137,7 +137,7 @@ def _builtin_is_faster(cell: Cell, x: Tensor, rows: StepRows, state: State, w: W
         return not isinstance(cell, LSTMCell)
     if rows.steps == 1:
         return False
-    training = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *state, *w))
+    training = needs_gradient((x, *state, *w))
     if own == "c":
         onednn = isinstance(cell, LSTMCell) and has_onednn(w.w_hh) and not rows.packed
         return onednn and not training and rows.total >= BUILTIN_MIN_ROWS

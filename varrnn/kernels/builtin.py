@@ -18,6 +18,7 @@ from varrnn.cells import Cell, GRUCell, LSTMCell, RNNCell, State, Weights
 from varrnn.dropout import Masks, is_identity
 from varrnn.kernels.matmul import has_onednn
 from varrnn.kernels.step_rows import StepRows
+from varrnn.torch_modes import needs_gradient
 
 LAYER_MIN_ROWS = 64  # measured, see ``layer_is_faster``
 NAMES: dict[Cell, str] = {
@@ -88,12 +89,19 @@ def run(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: 
     else:
         x = x * masks.z_x[:, 0]
     w = w._replace(w_hh=fold(w.w_hh, masks.z_h, cell.num_gates))
+    return run_layer(cell, x, state, w, rows.batch_sizes)
+
+
+def run_layer(
+    cell: Cell, x: Tensor, state: State, w: Weights, batch_sizes: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """Call torch's layer; masks are applied already."""
     hx = tuple(s.unsqueeze(0).contiguous() for s in state)
     train = torch.is_grad_enabled()  # cuDNN has no backward pass otherwise
     weights = join_weights(w) if x.is_cuda else [t for t in w if t is not None]
     arguments = (hx if cell.num_states > 1 else hx[0], weights, w.b_ih is not None, 1, 0.0, train, False)
-    if rows.packed:
-        h, *final = FUNCTIONS[cell](x, rows.batch_sizes, *arguments)
+    if batch_sizes is not None:
+        h, *final = FUNCTIONS[cell](x, batch_sizes, *arguments)
     else:
         h, *final = FUNCTIONS[cell](x, *arguments, False)
     return h, tuple(last[0] for last in final)
@@ -106,7 +114,7 @@ def layer_is_faster(cell: Cell, x_t: Tensor, state: State, w: Weights) -> bool:
     """
     if not isinstance(cell, LSTMCell) or x_t.shape[0] < LAYER_MIN_ROWS or not has_onednn(w.w_hh):
         return False
-    return not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x_t, *state, *w)))
+    return not needs_gradient((x_t, *state, *w))
 
 
 def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, masks: Masks) -> tuple[Tensor, State]:
@@ -121,9 +129,8 @@ def run_cell(cell: Cell, x: Tensor, rows: StepRows, state: State, w: Weights, ma
     elif not is_identity(masks.z_h):
         h = h * masks.z_h[0, 0]
     if layer_is_faster(cell, x_t, (h, *memory), w):
-        one_layer = [t for t in w if t is not None], w.b_ih is not None, 1, 0.0, False, False, False
-        _, *final = FUNCTIONS[cell](x_t.unsqueeze(0), (h.unsqueeze(0), memory[0].unsqueeze(0)), *one_layer)
-        return final[0][0] if rows.packed else final[0], tuple(last[0] for last in final)
+        out, last = run_layer(cell, x_t.unsqueeze(0), (h, *memory), w)
+        return out[0] if rows.packed else out, last
     found = CELL_FUNCTIONS[cell](x_t, (h, *memory) if memory else h, *w)
     final = found if isinstance(found, tuple) else (found,)
     return final[0] if rows.packed else final[0].unsqueeze(0), final

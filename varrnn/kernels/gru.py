@@ -16,7 +16,7 @@ from torch import Tensor
 from varrnn.cells import GRUCell, State, Weights, reference_gradients
 from varrnn.dropout import Masks
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import autocast_disabled, needs_reference
+from varrnn.torch_modes import autocast_disabled, needs_gradient, needs_reference
 
 
 @dataclass
@@ -53,7 +53,7 @@ def run(backend: Backend, cell: GRUCell, x: Tensor, rows: StepRows, state: State
     """Every h_t, (T, B, H) or of packed sequences (N, H)."""
     x = x.contiguous()
     inputs = (x, *state, *w)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+    if needs_gradient(inputs):
         return (GRUFunction.apply(*inputs, *masks, cell, backend, rows),)
     return (backend.run_forward(cell, x, rows, state[0], w, masks, save_gates=False)[0],)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from varrnn.cells import LSTMCell, State, Weights, reference_gradients
 from varrnn.dropout import Masks
 from varrnn.kernels.step_rows import StepRows
-from varrnn.torch_modes import autocast_disabled, needs_reference
+from varrnn.torch_modes import autocast_disabled, needs_gradient, needs_reference
 
 
 @dataclass
@@ -62,7 +62,7 @@ def run(backend: Backend, cell: LSTMCell, x: Tensor, rows: StepRows, state: Stat
     """Every h_t and c_t, (T, B, H) or of packed sequences (N, H)."""
     x = x.contiguous()
     inputs = (x, *state, *w)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+    if needs_gradient(inputs):
         return LSTMFunction.apply(*inputs, *masks, cell, backend, rows)
     return backend.run_forward(cell, x, rows, state[0], state[1], w, masks, save_gates=False)[:2]
 

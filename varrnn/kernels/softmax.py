@@ -13,7 +13,7 @@ from torch import Tensor
 
 from varrnn.kernels import c_library
 from varrnn.kernels.c_call import int_fields, ptr_fields
-from varrnn.torch_modes import disable_dynamo, require_first_order
+from varrnn.torch_modes import disable_dynamo, needs_gradient, require_first_order
 
 
 @disable_dynamo
@@ -27,7 +27,7 @@ def target_log_probabilities(x: Tensor, weight: Tensor, bias: Tensor | None, tar
             f"targets from {int(targets.min())} to {int(targets.max())}; the words are 0 to {len(weight) - 1}"
         )
     inputs = (x, weight, bias)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+    if needs_gradient(inputs):
         return TargetLogProbabilities.apply(*inputs, targets)
     return run_forward(*inputs, targets, save_logits=False)[0]
 
