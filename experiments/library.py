@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.machines import describe_machine
+from varrnn.reproduction.machines import list_machines, name_machines
 
 COMMAND = "python scripts/benchmark.py --size library --record"
 TITLE = "Our layers compared with torch's"
@@ -26,10 +25,9 @@ def table(records: Records) -> Table:
     """One row for each processor, number of threads and shape."""
     if not records.libraries:
         return Table("library", TITLE, HEADS, [], f"Not run: `{COMMAND}`.")
-    machines = dict(zip(ascii_uppercase, records.libraries))
+    machines = name_machines(records.libraries)
     rows = [row for letter, record in machines.items() for row in _rows(letter, record["library"])]
-    measured = "; ".join(f"{letter}: {describe_machine(record)}" for letter, record in machines.items())
-    return Table("library", TITLE, HEADS, rows, f"{NOTE} Measured on: {measured}.")
+    return Table("library", TITLE, HEADS, rows, f"{NOTE} {list_machines(machines)}")
 
 
 def _rows(letter: str, found: Mapping[str, Any]) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
 from varrnn.benchmark.chart import LABELS, draw_speeds, ratio
@@ -11,7 +10,7 @@ from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
 from varrnn.reproduction.claims.special import untied_to_tied
 from varrnn.reproduction.figures import figure
-from varrnn.reproduction.machines import describe_machine
+from varrnn.reproduction.machines import list_machines, name_machines
 
 COMMAND = "python scripts/benchmark.py --record"
 SIZES = ("small", "medium", "large", "sentiment")
@@ -31,11 +30,6 @@ one, although it launches several kernels. The GRU of the sentiment task applies
 product; torch has no fused cell for that."""
 
 
-def machines_by_letter(records: Records) -> dict[str, Mapping[str, Any]]:
-    """The benchmark records, A, B and so on; numbers of different machines are never combined."""
-    return dict(zip(ascii_uppercase, records.benchmarks))
-
-
 def measured_sizes(records: Records) -> list[str]:
     """The sizes that any machine has measured."""
     return [size for size in SIZES if any(isinstance(one.get(size), Mapping) for one in records.benchmarks)]
@@ -43,17 +37,16 @@ def measured_sizes(records: Records) -> list[str]:
 
 def table(records: Records) -> Table:
     """A column for each machine, and for each size a row for each candidate, followed by ratios."""
-    machines = machines_by_letter(records)
-    if not measured_sizes(records):
+    machines, sizes = name_machines(records.benchmarks), measured_sizes(records)
+    if not sizes:
         return Table("speed", "Words per second", ("",), [], f"Not run: `{COMMAND}`.")
     rows: list[list[str]] = []
-    for size in measured_sizes(records):
+    for size in sizes:
         speeds = [benchmark.get(size) or {} for benchmark in machines.values()]
         rows += [[f"{size}: {label}", *(_speed(one, key) for one in speeds)] for key, label in LABELS.items()]
         rows += [[f"{size}: {label}", *cells] for label, *cells in ratios(size, speeds)]
     shown = [row for row in rows if set(row[1:]) != {DASH}]
-    described = "; ".join(f"{letter}: {describe_machine(one)}" for letter, one in machines.items())
-    return Table("speed", "Words per second", ("", *machines), shown, f"{NOTE} Measured on: {described}.")
+    return Table("speed", "Words per second", ("", *machines), shown, f"{NOTE} {list_machines(machines)}")
 
 
 def launches() -> Table:
@@ -96,7 +89,7 @@ def chart(records: Records, folder: Path) -> list[Path]:
     """The speed relative to nn.LSTM, one panel per size."""
     sizes = measured_sizes(records)
     with figure(folder, "speed", panels=max(1, len(sizes)), height=2.2) as (panels, files):
-        draw_speeds(panels, machines_by_letter(records), sizes)
+        draw_speeds(panels, name_machines(records.benchmarks), sizes)
         if not sizes:
             panels[0].set(xticks=[], yticks=[], title="Words per second: not run", xlabel=COMMAND)
             panels[0].xaxis.label.set_size(5)

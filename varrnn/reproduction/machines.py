@@ -1,7 +1,10 @@
 """Names of the machines that benchmark records were measured on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any
+
+Machines = Mapping[str, Mapping[str, Any]]  # benchmark records by letter
 
 
 def describe_machine(benchmark: Mapping[str, Any]) -> str:
@@ -10,3 +13,13 @@ def describe_machine(benchmark: Mapping[str, Any]) -> str:
     names = ("gpu", "cpu", "instructions", "cores", "threads", "torch")
     caches = [f"{name[:-3].upper()} {kb} KB" for name, kb in (info.get("caches") or {}).items()]
     return ", ".join([*(f"{name} {info[name]}" for name in names if info.get(name)), *caches])
+
+
+def name_machines(benchmarks: Sequence[Mapping[str, Any]]) -> Machines:
+    """The records as A, B and so on; numbers of different machines are never combined."""
+    return dict(zip(ascii_uppercase, benchmarks))
+
+
+def list_machines(machines: Machines) -> str:
+    """The sentence below a table that says which machine a letter means."""
+    return f"Measured on: {'; '.join(f'{letter}: {describe_machine(one)}' for letter, one in machines.items())}."

@@ -69,7 +69,7 @@ def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdic
 
 
 def is_complete(module: ModuleType, records: Records) -> bool:
-    """Whether all runs of a figure have a record of at least one seed with all epochs."""
+    """Whether all runs of a figure have a record with all epochs, for seed 1."""
     return not any(records.missing(run, (1,)) for run in module.ARTEFACT.runs)
 
 

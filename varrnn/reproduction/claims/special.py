@@ -116,23 +116,22 @@ def judge_loop_speed(records: Records) -> Verdict:
 
 def judge_kernel_speed(records: Records) -> Verdict:
     """C22b: with one kernel for all gates, untied is as fast as tied, on every machine with a record."""
-    lowest: dict[str, float] = {}
-    for size in ("medium", "large", "small", "sentiment"):
-        found = [untied_to_tied(benchmark.get(size) or {}) for benchmark in records.benchmarks]
-        if ratios := [ratio for ratio in found if ratio is not None]:
-            lowest[size] = min(ratios)
-    judged = {size: ratio for size, ratio in lowest.items() if size in ("medium", "large")}
-    if not judged:
-        how = "python scripts/benchmark.py --record"
-        return Verdict(NOT_RUN, commands=(how,))
+
+    def lowest(*sizes: str) -> dict[str, float]:
+        found = {size: [untied_to_tied(one.get(size) or {}) for one in records.benchmarks] for size in sizes}
+        measured = {size: [ratio for ratio in ratios if ratio is not None] for size, ratios in found.items()}
+        return {size: min(ratios) for size, ratios in measured.items() if ratios}
 
     def text(ratios: Mapping[str, float]) -> str:
         return ", ".join(f"{size} {ratio:.3f}" for size, ratio in ratios.items())
 
+    judged, others = lowest("medium", "large"), lowest("small", "sentiment")
+    if not judged:
+        how = "python scripts/benchmark.py --record"
+        return Verdict(NOT_RUN, commands=(how,))
     machines = len(records.benchmarks)
     where = f"untied / tied, lowest of {machines} machines" if machines > 1 else "untied / tied"
-    others = text({size: ratio for size, ratio in lowest.items() if size not in judged})
-    numbers = f"{where}: {text(judged)} (paper 0.57 and 0.67)" + (f"; not judged: {others}" if others else "")
+    numbers = f"{where}: {text(judged)} (paper 0.57 and 0.67)" + (f"; not judged: {text(others)}" if others else "")
     return Verdict(INDICATIVE, all(ratio >= 0.95 for ratio in judged.values()), numbers, machines)
 
 
