@@ -7,7 +7,7 @@ from typing import Any
 from varrnn.records.store import Records
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import Artefact, main
-from varrnn.reproduction.machines import list_machines, name_machines
+from varrnn.reproduction.machines import list_machines, name_libraries
 
 COMMAND = "python scripts/benchmark.py --size library --record"
 TITLE = "Our layers compared with torch's"
@@ -25,7 +25,7 @@ def table(records: Records) -> Table:
     """One row for each processor, number of threads and shape."""
     if not records.libraries:
         return Table("library", TITLE, HEADS, [], f"Not run: `{COMMAND}`.")
-    machines = name_machines(records.libraries)
+    machines = name_libraries(records.libraries, records.benchmarks)
     rows = [row for letter, record in machines.items() for row in _rows(letter, record["library"])]
     return Table("library", TITLE, HEADS, rows, f"{NOTE} {list_machines(machines)}")
 

@@ -16,6 +16,7 @@ from varrnn.records.store import Group, Records, load
 from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
+from varrnn.reproduction.machines import name_libraries
 from varrnn.reproduction.readme import begin_marker, end_marker, readme_section, replace_section, results_section
 from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import difference, mc_cell, mean_sd, seeds_cell, thousands
@@ -234,6 +235,14 @@ def test_library_table() -> None:
     ]
     assert "A: cpu Example CPU, cores 2, threads 2" in table.note
     assert "Not run" in experiment("library").table(Records()).note
+
+
+def test_a_machine_has_the_same_letter_in_both_speed_tables() -> None:
+    names = {"avx2": {"instructions": "AVX2"}, "avx512": {"instructions": "AVX512"}, "other": {"instructions": "none"}}
+    machines = {name: {"machine": synthetic.benchmark()["machine"] | more} for name, more in names.items()}
+    benchmarks, libraries = ("avx2", "avx512"), ("avx512", "other")
+    found = name_libraries([machines[name] for name in libraries], [machines[name] for name in benchmarks])
+    assert {letter: one["machine"]["instructions"] for letter, one in found.items()} == {"B": "AVX512", "C": "none"}
 
 
 def test_cells() -> None:

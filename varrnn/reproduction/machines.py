@@ -20,6 +20,13 @@ def name_machines(benchmarks: Sequence[Mapping[str, Any]]) -> Machines:
     return dict(zip(ascii_uppercase, benchmarks))
 
 
+def name_libraries(libraries: Sequence[Mapping[str, Any]], benchmarks: Sequence[Mapping[str, Any]]) -> Machines:
+    """Records of the layers alone, with the letter of the benchmark record of the same machine, if there is one."""
+    names = {describe_machine(one): letter for letter, one in name_machines(benchmarks).items()}
+    free = iter(ascii_uppercase[len(benchmarks) :])
+    return {names.pop(describe_machine(one), None) or next(free): one for one in libraries}
+
+
 def list_machines(machines: Machines) -> str:
     """The sentence below a table that says which machine a letter means."""
     return f"Measured on: {'; '.join(f'{letter}: {describe_machine(one)}' for letter, one in machines.items())}."
