@@ -83,6 +83,19 @@ def zooms(contents, folder) -> list:
 
 
 @pytest.mark.slow
+def test_the_panel_ends_above_its_highest_value(tmp_path) -> None:
+    """Unless the first epochs are more than about three times the lowest value."""
+    content = synthetic.table1_records("medium")[0]
+    for number, (first, expected) in enumerate(((200.0, 210.0), (900.0, 320.0))):
+        content["history"] = {"epoch": [1, 2, 3], "valid_ppl": [first, 100.0, 110.0]}
+        records = load(synthetic.save([content], tmp_path / f"records{number}"))
+        runs = {content["choices"]["model"]: language_model("medium", content["choices"]["model"])}
+        with figure(tmp_path, "x") as (panels, _):
+            validation_panel(panels[0], {m: records.group(run) for m, run in runs.items()}, runs, "valid_ppl", "title")
+            assert panels[0].get_ylim()[1] == pytest.approx(expected)
+
+
+@pytest.mark.slow
 def test_last_epochs_are_zoomed_where_a_curve_has_its_minimum(tmp_path) -> None:
     """A model that was stopped early has no part in the range of the inset, nor has its published value."""
     early, late = (

@@ -48,10 +48,19 @@ def test_a_point_outside_the_range_shown_is_marked():
     axes.axhline(0.19, label="constant 0.19")
     figures.limit_y(axes, 0.145, 0.175)
     assert axes.get_ylim() == (0.145, 0.175)
-    assert [text.get_text() for text in axes.texts] == ["0.200 at epoch 3"], "the first epochs need no mark"
+    assert [text.get_text() for text in axes.texts] == ["0.2000 at epoch 3"], "the first epochs need no mark"
     marks = [line for line in axes.lines if line.get_marker() == "^"]
     assert [(mark.get_xdata()[0], mark.get_ydata()[0], mark.get_color()) for mark in marks] == [(3, 0.175, "red")]
     assert axes.lines[1].get_label() == "constant 0.19 (above the range shown)"
+
+
+def test_a_reference_line_is_not_hidden_by_the_frame():
+    """It may lie inside of the panel, but closer to its edge than the margin of a curve."""
+    axes = Figure().subplots()
+    axes.plot([1, 2], [0.154, 0.19])
+    low = axes.get_ylim()[0]
+    figures.reference_line(axes, low + 1e-4, "ridge regression")
+    assert axes.get_ylim()[0] < low - 1e-3
 
 
 def test_a_shared_legend_fits_one_panel(tmp_path):

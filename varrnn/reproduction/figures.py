@@ -255,6 +255,7 @@ def reference_line(axes: Axes, value: float | None, label: str, line: str = "--"
     """Horizontal lines: the constant predictor, ridge regression, or a number from the paper."""
     if value is not None:
         axes.axhline(value, color=REFERENCE, linestyle=line, linewidth=0.9, label=f"{label} {value:.4g}", zorder=1)
+        axes.autoscale_view(scalex=False)  # a line at the edge of the panel would lie under its frame
 
 
 def plot_baselines(axes: Axes, records: Records, curves: Curves) -> None:
@@ -357,7 +358,7 @@ def limit_y(axes: Axes, low: float, high: float) -> None:
             late = x[point] > (x[0] + x[-1]) / 2  # the label stays inside the panel
             axes.plot(x[point], high, "^", color=line.get_color(), ms=5, clip_on=False, zorder=20)
             axes.annotate(
-                f"{y[point]:.3f} at epoch {x[point]:.0f}",
+                f"{y[point]:.4f} at epoch {x[point]:.0f}",
                 (x[point], high),
                 xytext=(-5 if late else 5, -9 if late else -3),
                 textcoords="offset points",

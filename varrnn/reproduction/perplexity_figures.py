@@ -97,7 +97,8 @@ def validation_panel(
     if published:
         axes.plot([], [], color="0.4", lw=0.5, label="thin line: the paper's value of the same colour")
     reference_line(axes, *baseline)
-    axes.set_ylim(0.93 * lowest, 3.2 * lowest)
+    highest = max([*(curve.mean.max() for curve in curves.values()), *published.values()])
+    axes.set_ylim(0.93 * lowest, min(3.2 * lowest, 1.05 * highest))
     if zoom:
         late = {model: curve for model, curve in curves.items() if curve.epochs[-1] >= start}
         shown = [value for curve in late.values() for value in curve.mean[curve.epochs >= start]]
