@@ -76,7 +76,7 @@ data-ptb: setup
 data-cornell: setup
 	$(PY) scripts/download_data.py cornell --if-missing
 
-ptb-small: data-ptb ## train a model of 200 units on the Penn Treebank (80 minutes of a CPU core; MC dropout as much again)
+ptb-small: data-ptb ## train a model of 200 units on the Penn Treebank (80 to 100 minutes of a CPU core; MC dropout as much again or more)
 	$(PY) run.py experiment=ptb_small model=$(MODEL) seed=$(SEED) "$(IN_RUNS)" $(ARGS)
 
 ptb-medium: data-ptb ## train a row of Table 1, medium (650 units): MODEL=none|naive|moon|moon_emb|variational_tied|variational_untied

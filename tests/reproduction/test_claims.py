@@ -8,7 +8,7 @@ from varrnn import DropoutRates, VariationalLSTM
 from varrnn.records.store import Records, load
 from varrnn.reproduction.claims import CLAIMS, judge, judge_all
 from varrnn.reproduction.claims.report import document, lines, summary
-from varrnn.reproduction.claims.verdict import INDICATIVE, NOT_APPLICABLE, NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from varrnn.reproduction.claims.verdict import INDICATIVE, NOT_APPLICABLE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
 from varrnn.reproduction.runs import language_model
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
@@ -304,6 +304,15 @@ def test_c45_tied_and_untied_are_one_function_without_dropout(backend: str) -> N
     outputs = [layer(x)[0] for layer in layers]
     assert torch.equal(*outputs)
     assert not torch.allclose(*(layer.train()(x)[0] for layer in layers))
+
+
+def test_summary_says_how_indicative_verdicts_answer() -> None:
+    """Additional claims and other verdicts do not count."""
+    paper, ours = BY_ID["C1"], BY_ID["C25"]
+    answers = [(paper, True), (paper, True), (paper, False), (ours, False)]
+    verdicts = [(claim, Verdict(INDICATIVE, agrees)) for claim, agrees in answers]
+    verdicts.append((paper, Verdict(NOT_RUN)))
+    assert summary(verdicts) == "4 claims: 3 indicative (2 agree and 1 disagree), 1 not run"
 
 
 @pytest.mark.slow

@@ -71,7 +71,8 @@ def test_every_claim_is_a_tile_with_its_quotation(content):
 def test_the_filter_counts_the_claims_of_the_summary(content):
     """Additional claims are counted separately, so that both say the same of the paper's claims."""
     total, _, verdicts = content["summary"].partition(" claims: ")
-    counted = {word: int(number) for number, word in (part.split(" ", 1) for part in verdicts.split(", "))}
+    counts = (part.partition(" (")[0].split(" ", 1) for part in verdicts.split(", "))
+    counted = {word: int(number) for number, word in counts}
     assert sum(group["paper"] for group in content["groups"]) == int(total)
     for group in content["groups"]:
         assert group["paper"] == sum(counted.get(word, 0) for word in group["verdicts"])

@@ -36,7 +36,8 @@ HINT = "fetch it again with `python scripts/download_data.py cornell`, or use ta
 def load(path: str | None = None) -> Reviews:
     """The 5,006 reviews, verified; from `path`, $VARRNN_DATA/cornell or data/cornell, in this order.
 
-    Differs: the paper speaks of 5,000 raw reviews; the authors' code read these extracts of subjective sentences.
+    Differs: the paper speaks of 5,000 raw reviews; the authors' code and ours read 5,006 extracts of subjective
+    sentences.
     """
     folder = files.locate("cornell", SHA256, path)
     contents = files.read_checked(folder, SHA256, HINT)

@@ -12,7 +12,8 @@ SHA256 = {
     "ptb.valid.txt": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
     "ptb.test.txt": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
 }
-# Differs: the paper counts 887,521 tokens "in total"; these are the training words without the ends of lines.
+# Differs: the paper counts 887,521 tokens "in total"; that is the number of training words without the
+# ends of lines.
 TOKENS = {"ptb.train.txt": 929_589, "ptb.valid.txt": 73_760, "ptb.test.txt": 82_430}
 HINT = "fetch it again with `python scripts/download_data.py ptb`, or use task=text for your text"
 

@@ -56,7 +56,8 @@ def cut_segments(reviews: Reviews, steps: int, max_words: int = 20_000, hold_out
 
     `hold_out` is the share of the training REVIEWS held out for choosing hyper-parameters: the last ones in the
     shuffled order. With 0 the training set is the authors'.
-    Differs: the paper names no held-out set, and the authors' code chose on the test curve.
+    Differs: the paper names no held-out set, and the authors' code chose on the test curve; here some of the training
+    reviews can be held out (task.hold_out).
     """
     _check(reviews, steps, max_words, hold_out)
     ids, num_words = build_vocabulary(reviews.texts, max_words)

@@ -15,7 +15,14 @@ from varrnn.reproduction.claims.verdict import BY_TEST, INDICATIVE, NOT_RUN
 SECTION = "results"  # the name of the section in README.md and in results/README.md
 TABLE1_NOTE = """\
 Validation perplexities are computed as in the authors' code (about 1.5 % too low), so that they can be compared; n \
-is the number of seeds."""
+is the number of seeds. Tied: one mask for all gates; untied: a mask per gate. MC: predictions averaged over samples \
+of the masks, 1000 unless a number is given; the other rows use the dropout approximation, one pass without dropout."""
+TABLE1_LINKS = """\
+## Table 1
+
+[README.md](../README.md#results) shows the medium model. All columns, exact validation perplexities and words per \
+second among them: [medium](tables/table1_medium.md), [large](tables/table1_large.md). [Learning curves of the medium \
+model](figures/learning_curves_medium.png)."""
 SMALL_CAPTION = """\
 A model of 200 units, which a laptop can train; the paper has no such model. Left: validation perplexity, the last \
 epochs enlarged; n is the number of seeds. Right: test perplexity of the variational models against the number of \
@@ -23,8 +30,8 @@ samples of MC dropout; dashed: their dropout approximation."""
 SENTIMENT_CAPTION = """\
 Figure 3 of the paper, on the Cornell film reviews, with the models that have a record: root mean square error (RMSE) \
 of the predicted rating; n is the number of seeds. "Mean rating" always predicts the mean training rating; "ridge \
-regression" uses a bag of words. A triangle marks an epoch whose error is above the range shown. The standard models \
-need no MC dropout."""
+regression" uses a bag of words. A triangle marks an epoch at which a curve leaves the range shown again; first epochs \
+above the range are not marked. The standard models need no MC dropout."""
 SPEED_CAPTION = """\
 Speed of full training steps relative to nn.LSTM (vertical line); a point to the right of it is faster. Letters: the \
 processors of the table below. Grey: for comparison; an "autograd loop" over time steps is the usual implementation of \
@@ -75,7 +82,7 @@ def is_complete(module: ModuleType, records: Records) -> bool:
 
 def results_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
     """The results section of results/README.md: every table and figure with records, and the missing runs."""
-    parts = [GENERATED.format(records="records"), *claims_part(verdicts)]
+    parts = [GENERATED.format(records="records"), *claims_part(verdicts), TABLE1_LINKS]
     parts += small_part(artefacts["small"], records)
     parts += sentiment_part(artefacts["sentiment"], records)
     parts += speed_part(artefacts["speed"], records)
@@ -120,8 +127,8 @@ def table1_part(module: ModuleType, records: Records) -> list[str]:
     for table in module.tables(records):
         rows = [row for row in table.rows if tables.NOT_RUN not in row]
         if not rows and "large" in table.title:
-            cost = "5 to 9 hours per run at the speed of the paper's Titan X"
-            parts.append(f"The large model (1500 units) has no record yet: `make ptb-large` needs a GPU, {cost}.")
+            cost = "a run takes 5 to 9 hours at the speed of the paper's Titan X"
+            parts.append(f"The large model (1500 units) has no record yet: `make ptb-large` needs a GPU; {cost}.")
             continue
         wanted = (
             "Model",
@@ -145,9 +152,11 @@ def small_part(module: ModuleType, records: Records) -> list[str]:
     rows = [row for row in table.rows if tables.NOT_RUN not in row]
     shown = select_columns(table, ("Model", "grid", "valid", "test", "test, MC", "epochs", "n"), rows)
     link = (
-        "Perplexities; n is the number of seeds. Grid: how many settings of the dropout rates have a record; *corner* "
-        "means that a chosen rate is at the edge of the grid. The standard model follows Zaremba et al.'s small recipe "
-        "and is reported at its best validation epoch. [All columns](tables/small.md), [grid](tables/small_grid.md)."
+        'Perplexities; n is the number of seeds. "valid" is exact; Table 1 and the claims use the normaliser of the '
+        "authors' code, with which it is about 1.5 % lower. Grid: how many settings of the dropout rates have a "
+        "record; *corner* means that a chosen rate is at the edge of the grid. The standard model follows Zaremba et "
+        "al.'s small recipe and is reported at its best validation epoch. [All columns](tables/small.md), "
+        "[grid](tables/small_grid.md)."
     )
     title = (
         "## Penn Treebank, 200 units\n\nA model that a laptop can train; the paper has none of this size. The last "

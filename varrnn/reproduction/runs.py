@@ -98,8 +98,8 @@ def figure3_authors(cell: str) -> dict[str, Run]:
 def fixed_mask() -> Run:
     """Figure 11's "dropout LSTM": one mask for all steps, on inputs and outputs only.
 
-    Differs: the paper states no weight decay for this Variational LSTM (its optimal one has 1e-3); it gets none, like
-    the naive LSTM that it is compared with, so that only the masks differ.
+    Differs: the paper states no weight decay for the Variational LSTM of figure 11 (the optimal one has 1e-3);
+    ours gets none, like the naive LSTM that it is compared with, so that only the masks differ.
     """
     return sentiment("variational_untied", p_E=0.0, p_U=0.0, p_W=0.5, p_y=0.5, weight_decay=0.0)
 

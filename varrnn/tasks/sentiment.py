@@ -142,7 +142,8 @@ class SentimentTask:
     def epoch_metrics(self, model: SentimentModel, epoch: int) -> Metrics:
         """Train and test error, at some epochs also by MC. If reviews are held out, they replace the test set.
 
-        Differs: the authors chose rates and weight decay on the test curve; a run that chooses sees no such curve.
+        Differs: the authors chose rates and weight decay on the test curve; here a run with held-out reviews has no
+        test curve.
         """
         samples = self.samples(epoch)
         name, part = self._scored

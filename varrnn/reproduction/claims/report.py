@@ -8,7 +8,7 @@ from pathlib import Path
 
 from varrnn import fileio
 from varrnn.reporting.table import Table
-from varrnn.reproduction.claims.verdict import BY_TEST, VERDICTS, Claim, Verdict
+from varrnn.reproduction.claims.verdict import BY_TEST, FEW_EPOCHS, INDICATIVE, VERDICTS, Claim, Verdict
 
 Verdicts = Sequence[tuple[Claim, Verdict]]
 
@@ -20,7 +20,8 @@ Generated from results/records by `make paper`; do not edit.
 
 - *reproduced*, *not reproduced*: there are enough seeds and epochs for the rule to decide.
 - *indicative: agrees*, *disagrees*: the rule was applied to fewer seeds than it requires (to one; C13 and sentiment: \
-to fewer than three), or the claim holds for models that learnt nothing.
+to fewer than three), or the claim holds for models that learnt nothing. A claim about speed is always indicative: it \
+was measured on some machines only, and n is their number.
 - *few epochs*: a sentiment run has fewer than 100 epochs.
 - *not run*: a run that the rule needs has no record. The commands are below the table.
 - *not applicable*: the claim is about a GPU, and the record is of a CPU.
@@ -35,7 +36,8 @@ not the paper's and are not counted.
 dropout; the others are by the dropout approximation. Validation perplexities are computed with the normaliser of the \
 authors' code. *gain*: test perplexity minus that by MC. *sd*: standard deviation over seeds. *sign*: which of two \
 values is lower, by whatever margin. In the sentiment task, *final* is the test RMSE (by MC if the model has \
-dropout), mean over the last 10 % of epochs; *gap* is *final* minus the lowest value of the same curve; *spread* is \
+dropout), mean over those of the last 10 % of epochs at which MC dropout is measured (also for models without \
+dropout), which are epochs 95 and 100 of 100; *gap* is *final* minus the lowest value of the same curve; *spread* is \
 the highest minus the lowest *final*; *roughness* is the standard deviation of the changes from one epoch to the \
 next, after epoch 5. *Spearman* and *Kendall* are rank correlations.
 
@@ -87,12 +89,17 @@ def _numbers(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Verdicts) -> str:
-    """ "47 claims: 3 reproduced, 1 not reproduced, ..."; additional claims are not counted."""
+    """ "47 claims: 3 reproduced, 2 indicative (1 agree and 1 disagree), ..."; additional claims are not counted."""
     counted = [verdict.status for claim, verdict in verdicts if not claim.is_extra]
     found = Counter(counted)
-    return f"{len(counted)} claims: " + ", ".join(
-        f"{found[word]} {count_label(word)}" for word in VERDICTS if found[word]
-    )
+    agreeing = Counter(verdict.status for claim, verdict in verdicts if verdict.agrees and not claim.is_extra)
+
+    def count(status: str) -> str:
+        agree, disagree = agreeing[status], found[status] - agreeing[status]
+        answers = f" ({agree} agree and {disagree} disagree)" if status in (INDICATIVE, FEW_EPOCHS) else ""
+        return f"{found[status]} {count_label(status)}{answers}"
+
+    return f"{len(counted)} claims: " + ", ".join(count(status) for status in VERDICTS if found[status])
 
 
 def count_label(status: str) -> str:
