@@ -171,6 +171,21 @@ def test_the_best_yaml_is_a_tuned_file():
     assert config_identity(compose.compose(words[2:]))["model.p_y"] == 0.5
 
 
+def test_rates_that_are_set_for_all_points_are_kept():
+    """p_U and the weight decay are in GRID, but not swept here: the chosen run must have them too."""
+    usual = {"model.p_U": 0.05, "optim.weight_decay": 1e-4}
+    (grid,) = ranking.find_grids([summary(valid=90 + p, **usual, **{"model.p_W": p}) for p in (0.2, 0.3)])
+    assert "model.p_U=0.05" in grid.title
+    chosen = yaml.safe_load(ranking.best_yaml(grid))
+    assert chosen["model"]["p_U"] == 0.05 and chosen["optim"]["weight_decay"] == 1e-4 and chosen["model"]["p_W"] == 0.2
+    options = config_identity(compose.compose(shlex.split(ranking.next_command(grid))[2:]))
+    assert {key: options[key] for key in usual} == usual and options["model.p_W"] == 0.2
+
+
+def test_a_heat_map_can_have_a_value_that_is_not_set():
+    assert heatmap.in_order([2, None, 0.5, 2]) == [0.5, 2, None]
+
+
 def test_heat_map_marks_the_best_cell(tmp_path, monkeypatch):
     painted = []
     real = heatmap.draw_cells

@@ -1,7 +1,9 @@
 """A grid as a heat map: the validation value of every cell, with a frame around the best one."""
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,8 +20,8 @@ def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
     if not axes:
         return []
     x, y = axes[0], axes[1] if len(axes) > 1 else None
-    across = sorted({grid.value(point, x) for point in grid.points})
-    down = sorted({grid.value(point, y) for point in grid.points}) if y else [""]
+    across = in_order(grid.value(point, x) for point in grid.points)
+    down = in_order(grid.value(point, y) for point in grid.points) if y else [""]
     cells = np.full((len(down), len(across)), np.nan)
     for point in reversed(grid.points):  # best last, which overwrites the others in its cell
         cells[down.index(grid.value(point, y)) if y else 0, across.index(grid.value(point, x))] = point.mean
@@ -33,6 +35,15 @@ def draw_heatmap(grid: Grid, folder: Path) -> list[Path]:
         title = textwrap.wrap(grid.title, 50, break_on_hyphens=False)
         panels[0].set_title("\n".join([*title, grid.score]))
     return files
+
+
+def in_order(values: Iterable[Any]) -> list[Any]:
+    """The different values, numbers first; an option may also be a word, or null."""
+
+    def rank(value: Any) -> tuple[bool, Any]:
+        return (False, value) if isinstance(value, int | float) else (True, str(value))
+
+    return sorted(set(values), key=rank)
 
 
 def draw_cells(panel: Axes, cells: np.ndarray, best: tuple[int, int]) -> None:

@@ -53,7 +53,7 @@ class Grid:
     """Runs that differ only in seeds and swept options."""
 
     choices: dict[str, str]
-    fixed: dict[str, Any]  # options that differ from the choices and were not swept
+    fixed: dict[str, Any]  # options that differ from the choices and are the same for all points
     keys: tuple[str, ...]  # the swept options
     score: str
     points: list[Point]  # best first
@@ -138,8 +138,9 @@ def _grid(group: list[dict[str, Any]], keys: tuple[str, ...]) -> Grid:
         value = summary["metrics"].get(score)
         point = points.setdefault(values, Point(values))
         point.scores[summary["seed"]] = math.inf if value is None else value
-    others = {key: value for key, value in group[0]["diff"].items() if key not in keys}
-    return Grid(dict(group[0]["choices"]), others, keys, score, rank(points.values()))
+    varying = {key for index, key in enumerate(keys) if len({values[index] for values in points}) > 1}
+    fixed = {key: value for key, value in group[0]["diff"].items() if key not in varying}
+    return Grid(dict(group[0]["choices"]), fixed, keys, score, rank(points.values()))
 
 
 def rank(points: Iterable[Point]) -> list[Point]:
@@ -214,7 +215,8 @@ def _choices(grid: Grid) -> list[str]:
 def best_yaml(grid: Grid) -> str:
     """The best point as the content of a file in configs/tuned."""
     best, tree = grid.points[0], OmegaConf.create()
-    for key, value in best_options(grid).items():
+    rates = {key: value for key, value in grid.fixed.items() if key in GRID}
+    for key, value in (rates | best_options(grid)).items():
         OmegaConf.update(tree, key, value)
     seeds = f"{len(best.scores)} seed{'s' if len(best.scores) > 1 else ''}"
     lines = [
