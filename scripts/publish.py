@@ -20,7 +20,7 @@ from pathlib import Path
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.records import paths as record_paths
-from varrnn.records.publish import publish
+from varrnn.records.publish import lacks_mc, publish
 from varrnn.records.store import RECORDS
 
 
@@ -44,6 +44,8 @@ def main() -> None:
         try:
             path = publish(folder, options.to)
             print(f"wrote {path} ({path.stat().st_size / 1024:.0f} KB)")
+            if lacks_mc(folder):
+                print(f"note: {folder} has no result of MC dropout yet; finish the run, then publish it again")
         except UserError as error:
             rejected += 1
             print(f"rejected: {error}", file=sys.stderr)

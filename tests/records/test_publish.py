@@ -10,7 +10,7 @@ from helpers import ROOT, processes
 from helpers import records as synthetic
 
 from varrnn.errors import UserError
-from varrnn.records.publish import KNOWN_DATA, publish
+from varrnn.records.publish import KNOWN_DATA, lacks_mc, publish
 from varrnn.records.store import load
 from varrnn.reproduction.runs import SEEDS, language_model, sentiment
 from varrnn.training import provenance
@@ -68,6 +68,17 @@ def test_a_finished_run_becomes_a_record(publishing, summary, tmp_path) -> None:
     records = load(tmp_path / "records")
     assert records.group(RUN).mean("test_ppl") == 93.0 and records.missing(RUN, SEEDS) == (1, 3)
     assert publishing(summary).read_bytes() == path.read_bytes()
+
+
+def test_a_run_that_lacks_mc_dropout_is_noticed(summary, tmp_path) -> None:
+    """A run that was stopped while it drew samples has a summary; so has a run that was asked for none."""
+    for samples, status, lacks in ((1000, "finished", True), (0, "finished", False), (1000, "unstable", False)):
+        summary["config"]["mc"], summary["status"] = {"samples": samples, "word_dropout": False}, status
+        (tmp_path / "summary.json").write_text(json.dumps(summary))
+        assert lacks_mc(tmp_path) is lacks
+    summary |= {"mc": {"samples": 10, "word_dropout": False}, "status": "finished"}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert not lacks_mc(tmp_path)
 
 
 def test_paths_and_names_are_stripped(publishing, summary) -> None:

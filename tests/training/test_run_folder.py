@@ -59,6 +59,17 @@ def test_a_finished_run_that_is_extended_and_stopped_is_no_longer_finished(run, 
     assert ended["status"] == "finished" and ended["metrics"]["epochs"] == 4
 
 
+def test_a_run_that_was_stopped_during_mc_dropout_is_unfinished(run):
+    """The training has a summary then, and the same command would continue with the samples."""
+    assert not unfinished_runs(run)
+    saved = (run / "config.yaml").read_text()
+    assert "samples: 0" in saved
+    (run / "config.yaml").write_text(saved.replace("samples: 0", "samples: 9"))
+    (stopped,) = unfinished_runs(run)
+    assert stopped.status == "stopped" and "MC dropout has not finished" in stopped.failure.last_lines[0]
+    assert "mc.samples=9" in stopped.failure.command
+
+
 def test_a_mistake_does_not_change_a_finished_run(run):
     asked = compose.load_config(run)
     asked.device = "meta"

@@ -116,6 +116,15 @@ def read(folder: Path) -> dict[str, Any]:
     return summary
 
 
+def lacks_mc(folder: Path) -> bool:
+    """Whether MC dropout was requested for a run that has no result of it, because it was stopped before."""
+    summary = read(folder)
+    if summary.get("status") != FINISHED or "mc" in summary:  # an ensemble and a GPU check have no status
+        return False
+    options = flatten(summary["config"])
+    return bool(options.get("mc.samples")) and any(options.get(f"model.{name}") for name in schema.DROP_RATES)
+
+
 def check_finished(folder: Path, summary: Mapping[str, Any]) -> None:
     """Check that the run is finished at its last epoch, or unstable (published and counted too)."""
     status = summary.get("status")

@@ -12,8 +12,10 @@ from varrnn.config import compose
 from varrnn.config.overrides import run_command
 from varrnn.records.schema import UNSTABLE
 from varrnn.sweeps.failures import LAST_LINES, Failure
+from varrnn.training import resume
 from varrnn.training import summary as run_summary
 
+MC_OPEN = "trained; MC dropout has not finished"
 SHOWN = ("valid_ppl", "valid_rmse_mc", "valid_rmse", "train_loss")  # the first one measured is shown
 
 
@@ -26,15 +28,17 @@ class Unfinished:
 
 
 def unfinished_runs(folder: Path) -> list[Unfinished]:
-    """Every run below a folder without a result, with its last lines and the command to resume it."""
+    """Every run below a folder without a result, or stopped during MC dropout: last lines, command to resume it."""
     found = []
     for file in sorted(folder.rglob("config.yaml")):
         run = file.parent
         try:
             summary = run_summary.read(run)
-            if run_summary.is_finished(summary):
+            config = compose.load_config(run)
+            trained = summary is not None and run_summary.is_finished(summary)
+            if trained and resume.mc_up_to_date(summary, config):
                 continue
-            lines, again = last_lines(run), run_command(compose.load_config(run))
+            lines, again = [MC_OPEN] if trained else last_lines(run), run_command(config)
         except (*compose.COMPOSE_ERRORS, OSError, ValueError, YAMLError) as error:  # a damaged file is listed too
             summary, lines, again = None, str(error).splitlines()[:1], "the same command as before"
         found.append(Unfinished(_status(run, summary), Failure(str(run), lines, again)))
