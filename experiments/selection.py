@@ -5,7 +5,7 @@ The grid is the appendix's, with the weight decay of 1e-3 that it states as the 
 
 import numpy as np
 
-from varrnn.config.identity import Identity, identity_of
+from varrnn.config.identity import Identity, identity_of, matches
 from varrnn.records.selection import lowest
 from varrnn.records.store import Group, Record, Records, group_by_seed
 from varrnn.reporting.style import VARIANTS
@@ -29,6 +29,7 @@ Variational LSTM is p=.25 and λ=1e-3, which is outside its own grid. Masks: "re
 in the dropout approximation, as in the paper's text; "inverted" are 0 and 1 / (1 - p) (task.scaling=inverted), an \
 ablation, with which the dropout rates were chosen at first."""
 RATES = ("model.p_E", "model.p_W", "model.p_U", "model.p_y", "optim.weight_decay")
+COMPARED = (*RATES, "task.scaling")  # options that may differ between the settings of the table
 Setting = tuple[str, tuple[float, ...]]  # the scaling of masks, and the rates
 
 
@@ -73,8 +74,8 @@ def groups(records: Records) -> dict[tuple[str, str], dict[Setting, Group]]:
     found: dict[tuple[str, str], dict[Setting, list[Record]]] = {}
     for record in records.runs:
         cornell_paper = record.choices["task"] == "cornell" and record.choices["protocol"] == "paper"
-        if cornell_paper and record.options.get("task.hold_out"):
-            kind = (record.choices["model"], record.choices["cell"])
+        kind = (record.choices["model"], record.choices["cell"])
+        if cornell_paper and matches(record.identity, identity_of(held_out(sentiment(*kind))), COMPARED):
             found.setdefault(kind, {}).setdefault(setting_of(record.identity), []).append(record)
     made = {kind: {key: group_by_seed(points[key]) for key in sorted(points)} for kind, points in sorted(found.items())}
     return {kind: {key: group for key, group in points.items() if group.records} for kind, points in made.items()}

@@ -131,6 +131,9 @@ def test_selection_table_uses_held_out_reviews_only(records_of) -> None:
         contents.append(content)
     contents.append(synthetic.sentiment_run(first[:-1], 1, 100))  # not held out
     fourth = selection.grid()[3]
+    for run in ((*first[:-1], "task.hold_out=0.2"), (*first, "task.steps=50"), (*first, "optim.decay_rule=one_gate")):
+        contents.append(synthetic.sentiment_run(run, 1, 100))  # not comparable
+        contents[-1]["history"]["valid_rmse_mc"] = [0.01] * 100
     for run, level, length in (((*first, "task.scaling=inverted"), 0.13, 100), (selection.extra_runs()[0], 0.12, 100),
                                (fourth, 0.11, 10)):  # fmt: skip
         trial = synthetic.sentiment_run(run, 1, length)
