@@ -1,9 +1,11 @@
 """train.cuda_graph: the step as a CUDA graph, emulated on the CPU, trains bit for bit as eager steps do."""
 
+import math
 import os
 import shutil
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -190,6 +192,22 @@ def test_what_a_replay_computes_decides_whether_it_is_used(factor, note, monkeyp
     assert trainer._environment().endswith(", CUDA graph") == note.startswith("equal")
     assert (trainer.graph is None) == note.startswith("not used")
     assert trainer.progress.graph_record() == {"cuda_graph": trainer.progress.cuda_graph}
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_nan_in_any_tensor_of_a_replay_counts(place):
+    """Python's max() drops a NaN unless it comes first, and the loss comes first."""
+    one = torch.ones(())
+
+    class Graph:
+        def step(self, *_):
+            return base.Step(one, one, (one, one, one)), one
+
+        def __call__(self, *_):
+            return base.Step(one, one, tuple(one * math.nan if i == place else one for i in range(3))), one
+
+    snapshot = SimpleNamespace(changes=list, restore=list)
+    assert math.isnan(cuda_graph.compare(Graph(), snapshot, None, None, 0.1))
 
 
 @pytest.mark.slow

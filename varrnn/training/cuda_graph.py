@@ -8,6 +8,7 @@ of another shape (the last one of a sentiment epoch) takes the eager step.
 A graph is used only after one replay of it has been compared with one eager step from the same parameters.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -186,7 +187,7 @@ def prepare(
     # another state than that of the capture, so that a graph that ignores its input differs
     state = map_tensors(lambda t: torch.full_like(t, 0.1), graph.state)
     difference = compare(graph, snapshot, checked, state, lr / 2)
-    if difference > ROUNDING or difference != difference:
+    if not difference <= ROUNDING:  # also for NaN
         return Prepared(None, f"{UNUSED}: a replay differs from an eager step by {difference:.1e} of its change")
     graph.rounds_differently = difference > 0
     return Prepared(graph, f"{ROUNDED} ({difference:.1e})" if graph.rounds_differently else EQUAL)
@@ -194,6 +195,8 @@ def prepare(
 
 def compare(graph: GraphedStep, snapshot: Snapshot, batch: Any, state: Any, lr: float) -> float:
     """The largest relative difference between a replay and an eager step from the same parameters; 0 to the bit.
+
+    NaN where anything is NaN in one of them only.
 
     Compared are loss, norm, carried state, and the changes of parameters and of the optimizer's state.
     """
@@ -203,7 +206,8 @@ def compare(graph: GraphedStep, snapshot: Snapshot, batch: Any, state: Any, lr: 
         outputs = [step.loss_for_log, norm, *tensors(step.state)]
         found.append([*(tensor.detach().clone() for tensor in outputs), *snapshot.changes()])
         snapshot.restore()
-    return max(relative_difference(replayed, eager) for eager, replayed in zip(*found))
+    differences = [relative_difference(replayed, eager) for eager, replayed in zip(*found)]
+    return math.nan if any(map(math.isnan, differences)) else max(differences)  # max() may ignore a NaN
 
 
 def relative_difference(found: Tensor, expected: Tensor) -> float:
