@@ -11,6 +11,7 @@ from varrnn.records import paths as record_paths
 from varrnn.records.integrity import with_digest
 from varrnn.records.store import RECORDS, Records, as_record, load
 from varrnn.reproduction import runs as paper_runs
+from varrnn.reproduction.machines import describe_machine
 from varrnn.reproduction.runs import language_model
 
 DEFAULT, OTHER = (language_model("small", "naive", *options) for options in ((), ("model.p_W=0.15", "model.p_y=0.15")))
@@ -152,3 +153,11 @@ def test_relocate_leaves_no_empty_folder_and_rejects_two_records_of_one_run(tmp_
     with pytest.raises(UserError, match=r"seed_1.json and .*seed_1.json"):
         record_paths.relocate(tmp_path)
     assert again.is_file()
+
+
+def test_the_speeds_of_a_gpu_at_two_precisions_are_two_records() -> None:
+    machine = {"gpu": "NVIDIA A100", "cpu": "Example CPU", "cores": 8, "precision": "highest"}
+    exact, tf32 = (record_paths.benchmark_path(machine | {"precision": name}).name for name in ("highest", "high"))
+    assert (exact, tf32) == ("nvidia_a100.json", "nvidia_a100_precision_high.json")
+    described = describe_machine({"machine": machine | {"precision": "high"}})
+    assert "precision high" in described and "precision" not in describe_machine({"machine": machine})

@@ -53,6 +53,8 @@ def _machine_file(machine: Mapping[str, Any]) -> str:
     last = (machine.get("caches") or {}).get("l3_kb")
     parts = (machine["cpu"], machine.get("instructions"), last and f"l3 {last} kb", machine["cores"], "cores")
     name = machine["gpu"] or " ".join(str(part) for part in parts if part)
+    if machine.get("precision", "highest") != "highest":  # TF32: another speed of the same GPU
+        name += f" precision {machine['precision']}"
     return f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.json"
 
 

@@ -12,7 +12,9 @@ def describe_machine(benchmark: Mapping[str, Any]) -> str:
     info = benchmark.get("machine") or {}
     names = ("gpu", "cpu", "instructions", "cores", "threads", "torch")
     caches = [f"{name[:-3].upper()} {kb} KB" for name, kb in (info.get("caches") or {}).items()]
-    return ", ".join([*(f"{name} {info[name]}" for name in names if info.get(name)), *caches])
+    shown = [f"{name} {info[name]}" for name in names if info.get(name)]
+    precision = info.get("precision", "highest")
+    return ", ".join([*shown, *([f"precision {precision}"] if precision != "highest" else []), *caches])
 
 
 def name_machines(benchmarks: Sequence[Mapping[str, Any]]) -> Machines:
