@@ -211,6 +211,11 @@ def test_mistakes_get_one_helpful_message(override, expected):
     assert expected in message and "\n" not in message
 
 
+def test_an_unknown_cell_is_named_where_a_tuned_value_depends_on_the_cell():
+    with pytest.raises(UserError, match="cell=lstn: allowed are lstm, gru, rnn"):
+        compose.compose(["experiment=cornell", "cell=lstn"])
+
+
 @pytest.mark.slow
 def test_a_typo_is_named_even_with_a_sweep():
     done = small_runs.python("run.py", "launcher=joblib", "seed=1,2", "modle=naive")

@@ -34,12 +34,17 @@ MAX_NAME_BYTES = 200  # bytes of a folder's name; file systems stop at 255
 
 def register_schema() -> None:
     """Register the schema with Hydra, which then rejects wrong keys and types; tuned files use `of_cell`."""
-    OmegaConf.register_new_resolver("of_cell", lambda values, cell: values[cell], replace=True)
+    OmegaConf.register_new_resolver("of_cell", value_of_cell, replace=True)
     OmegaConf.register_new_resolver("expanduser", os.path.expanduser, replace=True)
     store = ConfigStore.instance()
     store.store(name="schema", node=RunConfig)
     for name, node in schema.TASKS.items():
         store.store(group="schema", name=name, node=node)
+
+
+def value_of_cell(values: Mapping[str, Any], cell: str) -> Any:
+    """The value for this cell; any value for a cell that does not exist, which the validation then rejects by name."""
+    return values.get(cell, next(iter(values.values())))
 
 
 @contextmanager
