@@ -7,12 +7,13 @@ samples (the model's uncertainty). A CSV file needs a column `text`; the columns
 import argparse
 import csv
 import io
+import itertools
 import sys
 from pathlib import Path
 
 from varrnn import fileio
 from varrnn.cli.errors import user_errors
-from varrnn.data import files
+from varrnn.data import csv_reviews, files
 from varrnn.errors import UserError
 from varrnn.training import open_run
 from varrnn.training.trained import Rating
@@ -52,19 +53,16 @@ def main() -> None:
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file; every one has a text."""
-    text = files.decode(file, files.read(file))
-    try:
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise UserError(f'{file}: not a valid CSV file ({error}); quote texts with "..."') from error
-    if not rows or "text" not in rows[0]:
-        raise UserError(f"{file}: needs a first line with a column `text`, and at least one row")
-    for number, row in enumerate(rows, 1):
-        if None in row:
-            raise UserError(f'{file}, row {number}: more fields than columns; quote texts with "..."')
-        if not (row["text"] or "").strip():
-            raise UserError(f"{file}, row {number}: the text is empty; remove the row")
+    """The rows of a CSV file, read like the files of task=reviews; every one has a text."""
+    header, lines = csv_reviews.read_table(file, files.read(file), ("text",))
+    if not lines:
+        raise UserError(f"{file}: the file has a header but no texts; add rows")
+    rows = []
+    for line, fields in lines:
+        row = dict(itertools.zip_longest(header, fields, fillvalue=""))
+        if not row["text"].strip():
+            raise UserError(f"{file}, line {line}: the text is empty; remove the row")
+        rows.append(row)
     return rows
 
 

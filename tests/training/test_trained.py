@@ -164,6 +164,9 @@ def test_predict_rates_texts_and_files(sentiment_run, tmp_path):
     assert (
         lines[0] == "name,text,rating,low,high,spread" and len(lines) == 3 and lines[2].startswith('second,"w3, s4",')
     )
+    (tmp_path / "a.csv").write_text(f'Name; Text\nfirst; "{"w1 " * 50_000}"\n')  # as training reads it
+    done = python("scripts/predict.py", str(sentiment_run), "--csv", str(tmp_path / "a.csv"), "--samples", "0")
+    assert done.returncode == 0 and done.stdout.startswith("name,text,rating,"), done.stderr
     (tmp_path / "a.csv").write_text("text\n \n")
     done = python("scripts/predict.py", str(sentiment_run), "--csv", str(tmp_path / "a.csv"))
-    assert done.returncode == 1 and done.stderr.endswith("row 1: the text is empty; remove the row\n")
+    assert done.returncode == 1 and done.stderr.endswith("line 2: the text is empty; remove the row\n")

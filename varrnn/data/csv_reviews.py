@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,27 +29,32 @@ def load(path: str) -> Reviews:
     """
     file = Path(path).expanduser()
     content = files.read(file)
-    limit = csv.field_size_limit(LONGEST_FIELD)
-    try:
-        header, rows = _table(file, files.decode(file, content))
-    finally:
-        csv.field_size_limit(limit)
+    header, rows = read_table(file, content, COLUMNS)
     if not rows:
         raise UserError(f"{file}: the file has a header but no reviews; add rows")
     texts, ratings = zip(*(_row(file, line, header, fields) for line, fields in rows))
     return Reviews("reviews", list(texts), np.array(ratings), files.sha256_of(content), source=str(file))
 
 
-def _table(file: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The column names, and the rows with their line numbers."""
-    lines = _lines(file, text)
-    _, named = next(lines, (1, []))
-    header = [name.strip().lower() for name in named]
-    for column in COLUMNS:
-        if header.count(column) != 1:
-            count = "no column" if column not in header else f"{header.count(column)} columns"
-            raise UserError(f"{file}: {count} {column!r}; the first line names {named}, give text,rating")
-    return header, list(lines)
+def read_table(file: Path, content: bytes, required: Sequence[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The column names in lower case, the required ones among them, and the rows with their line numbers."""
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        lines = _lines(file, files.decode(file, content))
+        _, named = next(lines, (1, []))
+        header = [name.strip().lower() for name in named]
+        for column in required:
+            if header.count(column) != 1:
+                count = "no column" if column not in header else f"{header.count(column)} columns"
+                raise UserError(f"{file}: {count} {column!r}; the first line names {named}, give {','.join(required)}")
+        rows = list(lines)
+    finally:
+        csv.field_size_limit(limit)
+    for line, fields in rows:
+        if len(fields) > len(header):  # otherwise a text would be cut at its comma silently
+            count = f"{len(fields)} fields, the header has {len(header)}"
+            raise UserError(f'{file}, line {line}: {count}; quote texts with "..."')
+    return header, rows
 
 
 def _lines(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
@@ -76,9 +81,6 @@ def _delimiter(text: str) -> str:
 
 
 def _row(file: Path, line: int, header: list[str], fields: list[str]) -> tuple[list[str], float]:
-    if len(fields) > len(header):  # otherwise a text would be cut at its comma silently
-        count = f"{len(fields)} fields, the header has {len(header)}"
-        raise UserError(f'{file}, line {line}: {count}; quote texts with "..."')
     row = dict(zip(header, fields))
     return _words(file, line, row), _rating(file, line, row)
 
