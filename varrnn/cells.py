@@ -163,6 +163,8 @@ def reference_gradients(
         history = unroll_rows(cell, x, rows, tuple(state), Weights(*weights), masks)  # type: ignore[arg-type]
         pairs = [(out, gradient) for out, gradient in zip(history, gradients) if gradient is not None]
         wanted = [view for view, needed in zip(views, needs_grad) if needed and view is not None]
+        if not pairs:  # the loss does not depend on the outputs
+            return (None,) * len(inputs)
         outputs, given = zip(*pairs)
         found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=create_graph, allow_unused=True))
     return tuple(next(found) if needed and view is not None else None for view, needed in zip(views, needs_grad))

@@ -158,6 +158,7 @@ def _adopt(name: str, new: nn.Module, old: nn.Module) -> nn.Module:
         setattr(new, key, parameter)
     for hooks in HOOKS:
         setattr(new, hooks, getattr(old, hooks).copy())
+    new._is_full_backward_hook = old._is_full_backward_hook  # without it torch ignores the backward hooks
     return new.train(old.training)
 
 

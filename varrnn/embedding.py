@@ -133,7 +133,7 @@ class WordEmbedding(MaskedModule, nn.Embedding):
         batch = 1 if words.dim() == 1 else words.shape[1 - self._time_axis(words)]
         keys = self.sample_unless_held((batch, words.device), sample_keys, batch, words.device)
         rows = keys.unsqueeze(self._time_axis(words)) if words.dim() == 2 else keys
-        return hashed_mask(rows, words, self.p_E).to(self.weight.dtype).unsqueeze(-1)
+        return hashed_mask(rows, words, self.p_E, self.weight.dtype).unsqueeze(-1)
 
     def sample_mask(self, words: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One factor per occurrence, shaped like words with a last axis of 1; equal words of a row share it."""
@@ -179,7 +179,7 @@ def sample_keys(batch_size: int, device: torch.device) -> Tensor:
     return torch.randint(-(2**63), 2**63 - 1, (batch_size,), device=device)
 
 
-def hashed_mask(keys: Tensor, words: Tensor, p: float) -> Tensor:
+def hashed_mask(keys: Tensor, words: Tensor, p: float, dtype: torch.dtype) -> Tensor:
     """0 with probability p, else 1/(1-p), as a deterministic function of key and word.
 
     The output function of SplitMix64 (Steele et al., 2014) mixes key and word; int64 products wrap around.
@@ -189,7 +189,7 @@ def hashed_mask(keys: Tensor, words: Tensor, p: float) -> Tensor:
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685  # 0x94D049BB133111EB
     x = x ^ ((x >> 31) & 0x1FFFFFFFF)
     kept = ((x >> 33) & 0x7FFFFFFF) >= round(p * 2**31)
-    return kept.float() / (1.0 - p)
+    return kept.to(dtype) / (1.0 - p)
 
 
 def validate_shape(words: Tensor) -> None:

@@ -42,6 +42,8 @@ class Sequences:
             raise ValueError(f"the input has {sequences.data.shape[-1]} features; this layer has {input_size=}")
         if sequences.data.shape[0] == 0:
             raise ValueError("the input has no time steps; give at least one")
+        if isinstance(x, PackedSequence) and not torch.jit.is_tracing():
+            check_batch_sizes(x, name)
         if torch.jit.is_tracing() and not isinstance(x, PackedSequence):
             # the trace contains one copy of the step for each time step of this input
             length = int(sequences.data.shape[0])
@@ -106,6 +108,21 @@ class Sequences:
             return (out.transpose(0, 1) if self.batch_first else out) if self.batched else out.squeeze(1)
         given = self.packed
         return PackedSequence(out, given.batch_sizes, given.sorted_indices, given.unsorted_indices)
+
+
+@disable_dynamo
+def check_batch_sizes(packed: PackedSequence, name: str) -> None:
+    """Raise unless the batch sizes describe the data: kernels take the rows of each step from them."""
+    sizes, rows = packed.batch_sizes.tolist(), len(packed.data)
+    falling = sizes == sorted(sizes, reverse=True)
+    if sum(sizes) != rows or sizes[-1] < 1 or not falling:
+        problem = (
+            f"add up to {sum(sizes)}" if falling and sizes[-1] > 0 else "do not fall from step to step, to at least 1"
+        )
+        raise ValueError(
+            f"{name}: the batch_sizes of the PackedSequence {problem}, and its data have {rows} rows; make it with "
+            "pack_sequence or pack_padded_sequence, and change data only row by row"
+        )
 
 
 @disable_dynamo

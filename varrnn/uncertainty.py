@@ -35,10 +35,10 @@ class Classification:
         """Add one sample (..., K), or several along `sample_dim`."""
         p = probabilities.unsqueeze(0) if sample_dim is None else probabilities.movedim(sample_dim, 0)
         if self.summed is None:
+            check_probabilities(p[:1])  # only the first sample: this synchronises a GPU
             self.summed = torch.zeros(p.shape[1:], device=p.device, dtype=torch.float64)
             self.votes = torch.zeros(p.shape[1:], device=p.device, dtype=torch.int32)
             self.entropies = torch.zeros(p.shape[1:-1], device=p.device, dtype=torch.float64)
-            check_probabilities(p[:1])  # only the first sample: this synchronises a GPU
         assert self.votes is not None and self.entropies is not None
         if p.shape[1:] != self.summed.shape:
             raise ValueError(f"a sample of shape {tuple(p.shape[1:])} after samples of {tuple(self.summed.shape)}")

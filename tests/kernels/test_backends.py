@@ -288,3 +288,12 @@ def test_torchs_own_layers_may_have_another_name(missing, monkeypatch):
     with record_backends() as used:
         torch.testing.assert_close(layer(x)[0], expected)
     assert used != ["builtin"]
+
+
+def test_recorders_of_nested_blocks_are_separate():
+    layer, x = VariationalLSTM(3, 4), torch.randn(5, 2, 3)
+    with record_backends() as outer:
+        with record_backends() as inner:
+            layer(x)
+        layer(x)
+    assert len(inner) == 1 and len(outer) == 2

@@ -115,6 +115,14 @@ class First(nn.Module):
         return self.rnn(x)[0]
 
 
+def test_full_backward_hooks_run_on_the_copy():
+    calls: list[str] = []
+    plain = nn.LSTM(3, 4)
+    plain.register_full_backward_hook(lambda *_: calls.append("called"))
+    from_torch(plain, 0.0)(torch.randn(5, 2, 3, requires_grad=True))[0].sum().backward()
+    assert calls == ["called"]
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.slow
 def test_scripting_and_quantisation_through_to_torch():

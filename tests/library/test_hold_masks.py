@@ -109,10 +109,11 @@ def test_word_types_stay_dropped_over_calls(words):
 def test_the_masks_of_words_from_keys_are_like_drawn_ones():
     """Rate, mean, and independence of rows and of words, each within five standard errors."""
     p, rows, types = 0.3, 400, 500
-    mask = hashed_mask(sample_keys(rows, torch.device("cpu")).unsqueeze(1), torch.arange(types), p)
+    keys = sample_keys(rows, torch.device("cpu")).unsqueeze(1)
+    mask = hashed_mask(keys, torch.arange(types), p, torch.float64)
     error = 5 * (p * (1 - p) / mask.numel()) ** 0.5
     assert abs((mask == 0).double().mean().item() - p) < error
-    torch.testing.assert_close(mask.unique(), torch.tensor([0.0, 1 / (1 - p)]))
+    torch.testing.assert_close(mask.unique(), torch.tensor([0.0, 1 / (1 - p)], dtype=torch.float64))
     gone = (mask == 0).double() - p
     for other in (gone.roll(1, 0), gone.roll(1, 1), gone.roll(7, 0), gone.roll(64, 1)):
         assert abs((gone * other).mean().item()) < 5 * p * (1 - p) / mask.numel() ** 0.5

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.variants import VARIANTS
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from varrnn import DropoutRates, VariationalGRU, VariationalLSTM, VariationalRNN, mc_dropout
 from varrnn.cells import CANDIDATE_ACTIVATIONS, GATE_ACTIVATIONS
@@ -292,3 +292,45 @@ def test_mistakes_are_named(call, message):
 def test_wrong_kinds_of_states_and_masks_are_named(layer, options, message):
     with pytest.raises(TypeError, match=message):
         layer(I, H)(torch.randn(T, B, I), **options)
+
+
+@pytest.mark.parametrize("ours", [VariationalLSTM, VariationalGRU, VariationalRNN])
+@pytest.mark.parametrize(
+    ("rows", "sizes", "message"),
+    [
+        (100, [300] * 50, "add up to 15000, and its data have 100 rows"),
+        (9, [3, 3, 1], "add up to 7, and its data have 9 rows"),
+        (8, [3, 5], "do not fall"),
+        (6, [3, 3, 0], "do not fall"),
+    ],
+)
+def test_batch_sizes_that_do_not_describe_the_data_raise(ours, rows, sizes, message):
+    """Kernels would read beyond the end of the data: a user replaced the data of packed sequences by others."""
+    packed = PackedSequence(torch.randn(rows, 4), torch.tensor(sizes))
+    with pytest.raises(ValueError, match=f"{ours.__name__}: the batch_sizes of the PackedSequence {message}"):
+        ours(4, 5)(packed)
+
+
+@pytest.mark.parametrize("ours", [VariationalLSTM, VariationalGRU, VariationalRNN])
+def test_one_step_of_an_empty_batch(ours):
+    out, _ = ours(3, 4)(torch.randn(1, 0, 3))
+    assert out.shape == (1, 0, 4)
+
+
+@pytest.mark.parametrize("ours", [VariationalLSTM, VariationalGRU, VariationalRNN])
+def test_a_function_without_gradient_downstream(ours):
+    """With create_graph the gradients are computed by the reference implementation, from no gradient at all here."""
+
+    class Stop(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, _):
+            return None
+
+    x = torch.randn(5, 2, 3, requires_grad=True)
+    loss = Stop.apply(ours(3, 4)(x)[0]).sum()
+    (found,) = torch.autograd.grad(loss, x, create_graph=True, allow_unused=True)
+    assert found is None or not found.any()

@@ -96,6 +96,15 @@ def test_logits_raise(values):
         uncertainty.classification([torch.tensor([[0.5, 0.5], values])])
 
 
+def test_logits_raise_at_the_second_try_too():
+    """A cell of a notebook is run again."""
+    result, logits = uncertainty.Classification(), torch.tensor([2.0, -1.0])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="probabilities"):
+            result.add(logits)
+    assert result.add(logits.softmax(-1)).samples == 1
+
+
 def test_half_precision_probabilities_are_probabilities():
     p = torch.randn(20, 10_000).softmax(-1)
     for dtype in (torch.float16, torch.bfloat16):

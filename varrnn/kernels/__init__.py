@@ -198,8 +198,8 @@ def _run_kernel(name: str, cell: Cell, x: Tensor, rows: StepRows, state: State, 
         return lstm.run(LSTM[name], cell, x, rows, state, w, masks)
     if isinstance(cell, GRUCell):
         if name == "torch" and gru_torch.can_step(cell, rows, x):
-            h = gru_torch.run_step(cell, x.view(rows.batch, -1), state[0], w, masks)
-            return (h.view(*x.shape[:-1], -1),)
+            h = gru_torch.run_step(cell, x.view(rows.batch, x.shape[-1]), state[0], w, masks)
+            return (h.view(*x.shape[:-1], h.shape[-1]),)
         return gru.run(GRU[name], cell, x, rows, state, w, masks)
     return rnn.run(RNN[name], cell, x, rows, state, w, masks)
 
@@ -217,4 +217,4 @@ def record_backends() -> Iterator[list[str]]:
     try:
         yield used
     finally:
-        _recorders.remove(used)
+        _recorders[:] = [recorder for recorder in _recorders if recorder is not used]  # equal lists stay
