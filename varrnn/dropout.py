@@ -33,8 +33,8 @@ class DropoutRates:
     """The dropout probabilities of each kind of unit, and the axes over which masks are shared. Keyword-only.
 
     Recurrent layers apply p_W, p_U and p_c, ``WordEmbedding`` p_E, ``SequenceDropout`` p_y. Layers also accept a
-    mapping with these keys, for example from YAML or JSON. ``torch.load(weights_only=True)`` loads this class once
-    ``varrnn`` is imported.
+    mapping with these keys, for example from YAML or JSON. ``torch.load(weights_only=True)`` loads this class once it
+    has been imported (``from varrnn import DropoutRates``).
 
     Args:
         p_E: the probability of dropping a word type, for each sequence separately.
@@ -236,7 +236,7 @@ def shared_identity_masks(device: torch.device, dtype: torch.dtype) -> Masks:
 
 def is_identity(z: Tensor) -> bool:
     """Whether z is an unmodified ``identity_mask``. It reads no values; a wrong False only costs a multiplication."""
-    return getattr(z, "varrnn_ones", False) and z._version == 0
+    return getattr(z, "varrnn_ones", False) and not z.is_inference() and z._version == 0  # such a tensor has no version
 
 
 def unmark_edited(z: Tensor) -> Tensor:
@@ -377,7 +377,8 @@ Classes = type[nn.Module] | tuple[type[nn.Module], ...]
 def mc_dropout(model: nn.Module, also: Classes | None = None) -> Iterator[nn.Module]:
     """Keep the masks on in eval (MC dropout): each call inside the block samples a function from q(omega).
 
-    Only modules of this package change. Of several open blocks, the last one to end switches the masks off. A model
+    Only modules of this package change. Of several open blocks, the last one to end switches the masks off. The masks
+    are on for all threads: do not call the same model elsewhere meanwhile to get its outputs without dropout. A model
     without any of these modules raises ValueError. A model that calls a layer several times for one prediction, such as
     a decoder, also needs ``hold_masks``; otherwise each of these calls samples a different function.
 

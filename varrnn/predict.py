@@ -118,16 +118,20 @@ class Prediction:
 
     def _mean_and_std(self) -> tuple[Tensor, Tensor]:
         if self._moments is None:
-            mean = sum_sq = None
+            total = sum_sq = None
             for number, output in enumerate(self, 1):
                 y = to_accumulator_dtype(output)
-                if mean is None or sum_sq is None:
-                    mean, sum_sq = torch.zeros_like(y), torch.zeros_like(y.abs())
-                delta = y - mean
-                mean = mean + delta / number  # Welford: accurate also when the spread is small
-                sum_sq = sum_sq + (delta * (y - mean).conj()).real
-            assert mean is not None and sum_sq is not None
-            self._moments = mean.to(output.dtype), (sum_sq / self.samples).sqrt().to(output.abs().dtype)
+                if total is None or sum_sq is None:
+                    total, sum_sq = y, torch.zeros_like(y.abs())
+                    continue
+                before, total = total / (number - 1), total + y  # a sum, so that infinite outputs have a mean
+                # Welford: accurate also when the spread is small
+                sum_sq = sum_sq + ((y - before) * (y - total / number).conj()).real
+            assert total is not None and sum_sq is not None
+            self._moments = (
+                (total / self.samples).to(output.dtype),
+                (sum_sq / self.samples).sqrt().to(output.abs().dtype),
+            )
         return self._moments
 
 
@@ -217,8 +221,8 @@ def mc_predict(
 
     One sample is one function from q(omega): all calls of a layer within a sample share their masks (``hold_masks``).
     Samples are computed lazily: read the mean before you modify the inputs in place. The global random state is
-    restored. Threads take turns, one pass at a time; do not train the same model in another thread meanwhile, because
-    it is in eval during a pass.
+    restored. Threads that call mc_predict take turns, one pass at a time. Do not call or train the same model in
+    another thread meanwhile: during a pass it is in eval, with its masks on.
 
     Args:
         model: any module that contains layers of this package.
@@ -317,7 +321,8 @@ class ForwardPasses:
         copies = sample_batching.repeat_inputs(self.inputs, count, self.axis)
         try:
             with ExitStack() as block:
-                sizes = block.enter_context(sample_batching.record_batch_sizes(self.masked_modules, count))
+                others = find_others(self.model, self.also)
+                sizes = block.enter_context(sample_batching.record_batch_sizes(self.masked_modules, count, others))
                 measured = self.measure and count == 1
                 taken = block.enter_context(sample_batching.record_bytes(self.model)) if measured else []
                 output = call_model(self.model, copies)
@@ -333,8 +338,9 @@ class ForwardPasses:
         elif sizes != [count * size for size in self.single_batch_sizes]:
             raise ValueError(
                 f"with {count} samples in one pass the layers got batches of {sizes}, with one sample "
-                f"{self.single_batch_sizes}: axis {self.axis} of the inputs is not the batch axis; give batch_dim= "
-                "(chunk=1 always works)"
+                f"{self.single_batch_sizes}: axis {self.axis} of the inputs is not the batch axis (give batch_dim=), "
+                "or dropout is applied to a tensor without a batch axis, whose mask all samples would share; chunk=1 "
+                "always works"
             )
         if self.log_variance:
             return output

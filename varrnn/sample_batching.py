@@ -1,6 +1,6 @@
 """Compute several MC samples in one pass: copies of the inputs become additional rows of the batch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from varrnn.cell_modules import VariationalCellBase
-from varrnn.dropout import MaskedModule, Masks
+from varrnn.dropout import MaskedModule, Masks, is_identity
 from varrnn.embedding import WordEmbedding
 from varrnn.layers import VariationalRNNBase
 from varrnn.sequence_dropout import SequenceDropout
@@ -22,8 +22,12 @@ PASSED_THROUGH = (bool, int, float, complex, str, bytes, type(None), torch.dtype
 
 
 @contextmanager
-def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[list[int]]:
-    """Record the batch size of each call of the recurrent layers and embeddings among these modules.
+def record_batch_sizes(
+    modules: list[MaskedModule], samples: int, others: Iterable[nn.Module] = ()
+) -> Iterator[list[int]]:
+    """Record the batch size of each call of these modules, and the size of the input of each call of the others.
+
+    The others are modules of torch with dropout, which do not know their batch axis.
 
     With several samples, masks that the model passes to a layer need one row per sequence: a mask of one row would be
     shared by all samples, and raises.
@@ -32,18 +36,26 @@ def record_batch_sizes(modules: list[MaskedModule], samples: int) -> Iterator[li
 
     @disable_dynamo
     def hook(layer: MaskedModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = args[0] if args else next(iter(kwargs.values()))
+        x = args[0] if args else kwargs["words" if isinstance(layer, WordEmbedding) else "input"]
         if isinstance(layer, WordEmbedding):  # words (T,) are one sequence
             sizes.append(x.shape[0 if layer.batch_first else 1] if x.dim() > 1 else 1)
         elif isinstance(layer, VariationalCellBase):
             sizes.append(x.shape[0] if x.dim() == 2 else 1)
         elif isinstance(x, PackedSequence):
             sizes.append(int(x.batch_sizes[0]))
+        elif isinstance(layer, SequenceDropout):
+            if layer.p and x.dim() > 2:  # otherwise the layer raises
+                sizes.append(x.shape[0 if layer.batch_first else 1])
         elif isinstance(layer, VariationalRNNBase):
             sizes.append(Sequences.from_input(x, layer.batch_first, layer.input_size, type(layer).__name__).batch_size)
 
-    layers = [module for module in modules if isinstance(module, VariationalRNNBase | WordEmbedding)]
+    @disable_dynamo
+    def size_hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        sizes.append(sum(tensor.numel() for tensor in tensors((args, kwargs))))
+
+    layers = [module for module in modules if isinstance(module, VariationalRNNBase | WordEmbedding | SequenceDropout)]
     hooks = [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
+    hooks += [module.register_forward_pre_hook(size_hook, with_kwargs=True) for module in others]
     if samples > 1:
         hooks += [module.register_forward_pre_hook(reject_broadcast_masks, with_kwargs=True) for module in modules]
     try:
@@ -64,7 +76,7 @@ def reject_broadcast_masks(module: MaskedModule, args: tuple[Any, ...], kwargs: 
                 "chunk would share; use chunk=1, or per_batch=False"
             )
         layers = (masks,) if isinstance(masks, Masks) else masks or ()
-        rows = [(z, -2) for layer in layers for z in layer if z.shape[-1] > 1]  # a mask with one unit is not dropout
+        rows = [(z, -2) for layer in layers for z in layer if may_drop(z, module)]
     elif isinstance(module, WordEmbedding | SequenceDropout):
         mask = kwargs.get("mask", args[1] if len(args) > 1 else None)
         axis = 1 if isinstance(module, WordEmbedding) and mask is not None and mask.dim() == 3 else 0
@@ -74,6 +86,13 @@ def reject_broadcast_masks(module: MaskedModule, args: tuple[Any, ...], kwargs: 
             f"{type(module).__name__} was given a mask of one row, which all samples of a pass would share; draw one "
             "row for every sequence of the batch, or use chunk=1"
         )
+
+
+def may_drop(z: Tensor, layer: VariationalRNNBase) -> bool:
+    """Whether a mask may be one of dropout: one factor for all units is not, unless there is only one unit."""
+    if z.shape[-1] > 1:
+        return True
+    return 1 in (layer.input_size, layer.hidden_size) and not is_identity(z) and bool((z != 1).any())
 
 
 @contextmanager

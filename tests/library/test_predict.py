@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from varrnn import (
     DropoutRates,
+    SequenceDropout,
     VariationalGRU,
     VariationalLSTM,
     WordEmbedding,
@@ -435,3 +436,72 @@ def test_memory_does_not_grow_with_samples():
     for chunk in (1, 7):
         uncertainty.classification(mc_predict(layer, torch.ones(3, 1, 2), samples=60, chunk=chunk, apply=count))
         assert most <= 2 if chunk == 1 else 4  # the check for mixed rows compares up to three
+
+
+class SharedQueries(nn.Module):
+    """Dropout on learned queries, which have no batch axis: one mask serves all rows of the batch."""
+
+    def __init__(self, drop: nn.Module) -> None:
+        super().__init__()
+        self.rnn = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.01))
+        self.queries, self.drop = nn.Parameter(torch.randn(6, 1, 4)), drop
+
+    def forward(self, x):
+        return self.rnn(x)[0][-1] @ self.drop(self.queries)[:, 0].t()
+
+
+@pytest.mark.parametrize(("drop", "also"), [(SequenceDropout(0.5), None), (nn.Dropout(0.5), nn.Dropout)])
+def test_samples_of_a_chunk_share_no_mask_on_a_tensor_without_batch(drop, also):
+    model, x = SharedQueries(drop), torch.randn(5, 2, 3)
+    prediction = mc_predict(model, x, samples=30, also=also)
+    samples = prediction.stack()
+    assert prediction.chunk == 1 and len(samples.round(decimals=1).unique(dim=0)) > 5
+    with pytest.raises(ValueError, match="a tensor without a batch axis"):
+        _ = mc_predict(model, x, samples=30, also=also, chunk=10).mean
+    usual = mc_predict(nn.Sequential(model.rnn, First(), SequenceDropout(0.5), nn.Dropout(0.5)), x, 30, also=also or ())
+    assert usual.mean is not None and usual.chunk == 29, "ordinary dropout does not prevent chunks"
+
+
+class First(nn.Module):
+    def forward(self, outputs):
+        return outputs[0]
+
+
+def test_masks_of_one_unit_are_masks_too():
+    """Of a layer with one input; a factor of one for all units is no dropout."""
+
+    class Shared(nn.Module):
+        def __init__(self, mask):
+            super().__init__()
+            self.rnn, self.mask = VariationalLSTM(1, 4, dropout=DropoutRates.variational(p_W=0.5)), mask
+
+        def forward(self, x):
+            (masks,) = self.rnn.sample_masks(x.shape[1])
+            return self.rnn(x, masks=masks._replace(z_x=self.mask))[0]
+
+    x = torch.randn(5, 2, 1)
+    with pytest.raises(ValueError, match="a mask of one row"):
+        _ = mc_predict(Shared(torch.full((1, 1, 1, 1), 2.0)), x, 4, chunk=3).mean
+    assert mc_predict(Shared(torch.ones(1, 1, 1, 1)), x, 4, chunk=3).mean.shape == (5, 2, 4)
+
+
+def test_layers_may_be_called_with_keywords_in_any_order():
+    class Keywords(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5))
+
+        def forward(self, x):
+            zeros = x.new_zeros(1, x.shape[1], 4)
+            return self.rnn(hx=(zeros, zeros), input=x)[0]
+
+    assert mc_predict(Keywords(), torch.randn(5, 2, 3), samples=4).mean.shape == (5, 2, 4)
+
+
+def test_infinite_outputs_have_a_mean():
+    """For example masked logits."""
+    layer, x = VariationalLSTM(3, 4, dropout=DropoutRates.variational(p_W=0.5)), torch.randn(5, 2, 3)
+    hidden = torch.tensor([True, False, False, False])
+    prediction = mc_predict(layer, x, samples=6, apply=lambda out: out.masked_fill(hidden, -math.inf))
+    torch.testing.assert_close(prediction.mean, prediction.stack().mean(0))
+    assert bool((prediction.mean[..., 0] == -math.inf).all()) and bool(prediction.std[..., 1:].isfinite().all())
