@@ -1,8 +1,10 @@
 """Start every run of a table or figure that has no record yet: python scripts/run_missing.py table1 launcher=joblib
 
-A run whose record has too few epochs is extended from its folder. Runs that differ in one option become one multirun.
-run.py skips finished runs and resumes interrupted ones, so the same command can be repeated until all are done. Further
-arguments KEY=VALUE are passed to run.py, which starts in the current folder.
+A run whose record has too few epochs is extended from its folder. One whose record lacks the MC dropout that the table
+shows is only evaluated. Without that folder (it is in runs/, or where runs_root= says) the run is trained anew. Runs
+that differ in one option become one multirun. run.py skips finished runs and resumes interrupted ones, so the same
+command can be repeated until all are done. Further arguments KEY=VALUE are passed to run.py, which starts in the
+current folder.
 """
 
 import argparse
@@ -14,7 +16,7 @@ from pathlib import Path
 from varrnn.cli.errors import user_errors
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT, load
-from varrnn.reproduction.artefact import Artefact, experiment, names, unique
+from varrnn.reproduction.artefact import Artefact, experiment, names
 from varrnn.reproduction.runs import commands
 from varrnn.training.signals import run_subprocess
 
@@ -58,10 +60,8 @@ def artefact(name: str) -> Artefact:
 
 
 def missing_commands(wanted: Artefact, folder: str, seeds: Sequence[int] | None = None) -> list[str]:
-    """The fewest commands that start all runs without a record, or with too few epochs."""
-    records = load(folder)
-    needed = [(run, records.missing(run, seeds or wanted.seeds)) for run in unique(wanted.runs)]
-    return commands((run, seeds) for run, seeds in needed if seeds)
+    """The fewest commands that start all missing runs."""
+    return commands(wanted.missing(load(folder), seeds or ()))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import records as synthetic
 from helpers.runs import ROOT
 
 from varrnn.errors import UserError
+from varrnn.reproduction.artefact import experiment
+from varrnn.reproduction.runs import language_model
 
 
 def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
@@ -34,6 +37,23 @@ def test_missing_runs_of_table_1(tmp_path, monkeypatch, capsys):
     assert script["main"]() == 0
     said = capsys.readouterr().out.splitlines()
     assert said and all(line.endswith("seed=2 launcher=joblib") for line in said)
+
+
+def test_a_record_without_mc_dropout_is_missing_in_table_1(tmp_path):
+    """Its row of MC dropout would stay empty; the same command evaluates the trained model."""
+    find = runpy.run_path(str(ROOT / "scripts" / "run_missing.py"))["missing_commands"]
+    wanted = experiment("table1").ARTEFACT
+    for model, mc, expected in (
+        ("naive", None, False),
+        ("variational_tied", None, True),
+        ("variational_tied", 79.0, False),
+    ):
+        content = synthetic.language_run(language_model("medium", model), 1, 81.0, 80.0, mc, epochs=39)
+        folder = synthetic.save([content], tmp_path / f"{model}_{mc}")
+        found = [line for line in find(wanted, folder, [1]) if "ptb_medium" in line]
+        assert len(found) == 1 and (model in found[0].split("model=")[1]) is expected, found
+    content["metrics"]["mc_samples"] = 999
+    assert model in str(find(wanted, synthetic.save([content], tmp_path / "fewer"), [1]))
 
 
 @pytest.mark.parametrize("word", ["--lst", "-x", "2"])

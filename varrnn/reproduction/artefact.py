@@ -15,6 +15,7 @@ from varrnn import fileio
 from varrnn.config.identity import identity_of
 from varrnn.errors import UserError
 from varrnn.records.store import RECORDS, ROOT, Records, load
+from varrnn.reproduction.claims.verdict import MC_SAMPLES
 from varrnn.reproduction.runs import SEEDS, Run, command
 
 RESULTS, EXPERIMENTS = ROOT / "results", ROOT / "experiments"
@@ -33,16 +34,31 @@ class Artefact:
     more: tuple[str, ...] = ()  # further commands, not of run.py
     is_figure: bool = False  # a figure without any record is not drawn; tables and pages are always written
     shown: tuple[Run, ...] = ()  # the runs that a figure shows, if a claim needs further ones; otherwise all
+    sampled: tuple[Run, ...] = ()  # the runs whose records need a test perplexity by MC dropout too
 
     def has_data(self, records: Records) -> bool:
         """Whether there is something to show: a record of one of its runs, or it needs no runs."""
         return not self.runs or any(records.group(run).records for run in unique(self.shown or self.runs))
 
     def commands(self, records: Records | None = None) -> list[str]:
-        """One command per run and seed; with records, only for those without a record or with fewer epochs."""
-        runs = unique(self.runs)
-        seeds = {run: self.seeds if records is None else records.missing(run, self.seeds) for run in runs}
-        return [command(run, [seed]) for run in runs for seed in seeds[run]] + list(self.more)
+        """One command per run and seed; with records, only for missing ones."""
+        needed = [(run, self.seeds) for run in unique(self.runs)] if records is None else self.missing(records)
+        return [command(run, [seed]) for run, seeds in needed for seed in seeds] + list(self.more)
+
+    def missing(self, records: Records, seeds: Sequence[int] = ()) -> list[tuple[Run, tuple[int, ...]]]:
+        """The runs with the seeds that have no record, too few epochs, or not the MC dropout that the table shows."""
+        wanted, found = seeds or self.seeds, []
+        for run in unique(self.runs):
+            lacking = {*records.missing(run, wanted), *(_without_mc(records, run) if run in self.sampled else ())}
+            found.append((run, tuple(seed for seed in wanted if seed in lacking)))
+        return [(run, lacking) for run, lacking in found if lacking]
+
+
+def _without_mc(records: Records, run: Run) -> set[int]:
+    """The seeds with a record whose MC dropout has fewer samples than the paper's, or is missing."""
+    group = records.group(run)
+    done = (record.seed for record in group.with_mc().records if (record.metric("mc_samples") or 0) >= MC_SAMPLES)
+    return {*group.seeds()} - {*done}
 
 
 def names() -> list[str]:
@@ -75,7 +91,9 @@ def main(artefact: Artefact, arguments: Sequence[str] | None = None) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--runs", action="store_true", help="print the commands of all runs it needs")
     what.add_argument(
-        "--missing", action="store_true", help="print the commands of runs without a record, or with fewer epochs"
+        "--missing",
+        action="store_true",
+        help="print the commands of missing runs: no record, or too few epochs or MC samples",
     )
     parser.add_argument("--records", type=Path, default=RECORDS, help="folder of records (results/records)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for figures/ and tables/ (results)")

@@ -210,7 +210,10 @@ def missing_runs_part(artefacts: Mapping[str, ModuleType], records: Records) -> 
     if not rows:
         return "Every run has a record."
     header = ("table, figure or page", "missing runs", "command that lists them")
-    note = "A run counts once per seed, and is missing if it has no record or a record with too few epochs."
+    note = (
+        "A run counts once per seed, and is missing if it has no record, a record with too few epochs, or, where Table "
+        "1 shows MC dropout, a record without it."
+    )
     parts = ["## Missing runs", note, Table("", "", header, rows, numbers=False).markdown()]
     figures = [name for name in artefacts if name.startswith("figure")]
     empty = [name for name in figures if not artefacts[name].ARTEFACT.has_data(records)]

@@ -75,14 +75,13 @@ def _figure(module: Any, records: Records) -> dict[str, Any]:
     with collect_figures() as figures:
         artefact.render(records, Path())
     panels = [chart for figure in figures for chart in charts.from_figure(figure)]
-    missing = [(run, records.missing(run, artefact.seeds)) for run in artefact.runs]
     return {
         "name": artefact.name,
         "title": artefact.title,
         "claims": list(artefact.claims),
         "panels": [panel for panel in panels if any(trace["x"] for trace in panel["traces"])],
         "empty": [p["title"] for p in panels if not any(trace["x"] for trace in p["traces"])],
-        "missing": commands((run, seeds) for run, seeds in missing if seeds),
+        "missing": commands(artefact.missing(records)),
     }
 
 
