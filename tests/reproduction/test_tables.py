@@ -17,7 +17,14 @@ from varrnn.reporting.table import DASH, Table
 from varrnn.reproduction.artefact import experiment, names
 from varrnn.reproduction.claims import judge_all
 from varrnn.reproduction.machines import name_libraries
-from varrnn.reproduction.readme import begin_marker, end_marker, readme_section, replace_section, results_section
+from varrnn.reproduction.readme import (
+    begin_marker,
+    end_marker,
+    medium_part,
+    readme_section,
+    replace_section,
+    results_section,
+)
 from varrnn.reproduction.runs import language_model
 from varrnn.reproduction.tables import difference, mc_cell, mean_sd, seeds_cell, thousands
 
@@ -273,6 +280,16 @@ def test_readme_shows_figure3_when_it_is_complete(records_of) -> None:
     for made, shown in ((contents[:-2], False), (contents, True)):
         records = records_of(made)
         assert ("(results/figures/figure3.png)" in readme_section(modules, records, judge_all(records))) is shown
+
+
+def test_readme_shows_the_medium_curves_once_two_variants_can_be_compared(records_of) -> None:
+    module = experiment("learning_curves_medium")
+    none, untied = (language_model("medium", model) for model in ("none", "variational_untied"))
+    alone = synthetic.language_run(none, 1, 121.1, 121.7, epochs=11)
+    assert medium_part(module, records_of([alone])) == []
+    for mc in (None, 78.6):
+        (shown,) = medium_part(module, records_of([alone, synthetic.language_run(untied, 1, 81.9, 79.7, mc)]))
+        assert "learning_curves_medium.png" in shown and ("number of samples" in shown) is bool(mc)
 
 
 def test_readme_markers() -> None:

@@ -23,6 +23,12 @@ TABLE1_LINKS = """\
 [README.md](../README.md#results) shows the medium model. All columns, exact validation perplexities and words per \
 second among them: [medium](tables/table1_medium.md), [large](tables/table1_large.md). [Learning curves of the medium \
 model](figures/learning_curves_medium.png)."""
+MEDIUM_CAPTION = """\
+Medium models that have a record: validation perplexity, computed as in the table, the last epochs enlarged; thin \
+lines: the paper's values."""
+MEDIUM_MC_CAPTION = """ \
+Right: test perplexity against the number of samples of MC dropout; dashed: the dropout approximation; dotted: the \
+paper's value with MC dropout."""
 SMALL_CAPTION = """\
 A model of 200 units, which a laptop can train; the paper has no such model. Left: validation perplexity, the last \
 epochs enlarged; n is the number of seeds. Right: test perplexity of the variational models against the number of \
@@ -57,8 +63,9 @@ def replace_section(document: str, name: str, text: str, file: str = "README.md"
 
 
 def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdicts: Verdicts) -> str:
-    """The results section of README.md: Table 1 of the medium model, one figure, the count of verdicts, and links."""
+    """The results section of README.md: Table 1 of the medium model, figures, the count of verdicts, and links."""
     parts = [GENERATED.format(records="results/records"), *table1_part(artefacts["table1"], records)]
+    parts += medium_part(artefacts["learning_curves_medium"], records)
     if is_complete(artefacts["figure3"], records):
         parts.append(f"![Sentiment analysis, figure 3](results/figures/figure3.png)\n\n*{SENTIMENT_CAPTION}*")
     else:
@@ -66,11 +73,9 @@ def readme_section(artefacts: Mapping[str, ModuleType], records: Records, verdic
     parts.append(
         f"**Claims.** We list {summary(verdicts)}. *Indicative* means that the rule was applied to fewer seeds than it "
         "requires, mostly one: that is a hint, not a reproduction. *Not run* means that a run it needs has no record. "
-        "[Every claim with its rule, our numbers and the command that decides it](results/claims.md)."
-    )
-    parts.append(
-        "[Results in detail](results/README.md): the 200-unit model, [sentiment analysis](results/SENTIMENT.md), words "
-        "per second, and the missing runs."
+        "[Every claim with its rule, our numbers and the command that decides it](results/claims.md). [Results in "
+        "detail](results/README.md): the 200-unit model, [sentiment analysis](results/SENTIMENT.md), words per second, "
+        "and the missing runs."
     )
     return "\n\n".join(parts)
 
@@ -143,6 +148,15 @@ def table1_part(module: ModuleType, records: Records) -> list[str]:
         title = f"**{table.title}**, perplexity on the Penn Treebank. {TABLE1_NOTE}"
         parts += [title, select_columns(table, wanted, table.rows)]
     return parts
+
+
+def medium_part(module: ModuleType, records: Records) -> list[str]:
+    """The learning curves of the medium model, once two variants can be compared."""
+    groups = [records.group(run) for run in module.ARTEFACT.runs]
+    if sum(bool(group.records) for group in groups) < 2:
+        return []
+    caption = MEDIUM_CAPTION + (MEDIUM_MC_CAPTION if any(group.with_mc().records for group in groups) else "")
+    return [f"![Learning curves, medium](results/figures/learning_curves_medium.png)\n\n*{caption}*"]
 
 
 def small_part(module: ModuleType, records: Records) -> list[str]:
