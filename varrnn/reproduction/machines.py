@@ -26,7 +26,7 @@ def name_libraries(libraries: Sequence[Mapping[str, Any]], benchmarks: Sequence[
     """Records of the layers alone, with the letter of the benchmark record of the same machine, if there is one."""
     names = {describe_machine(one): letter for letter, one in name_machines(benchmarks).items()}
     free = iter(ascii_uppercase[len(benchmarks) :])
-    return {names.pop(describe_machine(one), None) or next(free): one for one in libraries}
+    return {names.pop(describe_machine(one), "") or next(free): one for one in libraries}
 
 
 def list_machines(machines: Machines) -> str:

@@ -35,9 +35,9 @@ def unfinished_runs(folder: Path) -> list[Unfinished]:
         try:
             summary = run_summary.read(run)
             config = compose.load_config(run)
-            trained = summary is not None and run_summary.is_finished(summary)
-            if trained and resume.mc_up_to_date(summary, config):
+            if run_summary.is_finished(summary) and resume.mc_up_to_date(summary, config):
                 continue
+            trained = run_summary.is_finished(summary)
             lines, again = [MC_OPEN] if trained else last_lines(run), run_command(config)
         except (*compose.COMPOSE_ERRORS, OSError, ValueError, YAMLError) as error:  # a damaged file is listed too
             summary, lines, again = None, str(error).splitlines()[:1], "the same command as before"
