@@ -1,4 +1,4 @@
-"""precision=: float32 or TF32 for cuBLAS and cuDNN alike, named in the record, and not part of a run's identity."""
+"""precision=: float32 or faster products, on a GPU and on a CPU, named in the record, not part of a run's identity."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch
 from varrnn.config import compose
 from varrnn.config.identity import config_identity
 from varrnn.errors import UserError
+from varrnn.kernels import c_library
 from varrnn.training import device, provenance
 
 GPU = torch.device("cuda")
@@ -29,10 +30,25 @@ def test_both_libraries(both, name, tf32):
     assert provenance.environment(GPU) == f"cuda, A100, precision {name}"
 
 
-def test_the_precision_of_a_cpu_does_not_change(both):
-    device.set_precision("high", torch.device("cpu"))
-    assert torch.backends.cuda.matmul.allow_tf32 is False
-    assert device.precision(torch.device("cpu")) is None and "precision" not in provenance.hardware(torch.device("cpu"))
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def cpu_precision():
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(
+    ("name", "amx", "used"), [("highest", True, None), ("high", True, "high"), ("high", False, None)]
+)
+def test_the_precision_of_a_cpu(cpu_precision, monkeypatch, name, amx, used):
+    """A record names it where products differ from float32: on a CPU with AMX."""
+    monkeypatch.setattr(c_library, "get_library", lambda: "float32")
+    monkeypatch.setattr(c_library, "split_status", lambda: ("split", "") if amx else (None, "no AMX"))
+    device.set_precision(name, CPU)
+    assert device.precision(CPU) == used == provenance.hardware(CPU).get("precision")
+    assert ("precision high" in provenance.environment(CPU)) is (used == "high")
 
 
 def test_unknown_precision():

@@ -187,7 +187,10 @@ class RunConfig:
     protocol: str = option("paper", "paper (as the text says), or authors_code (as their published code does)")
     seed: int = option(1, "seed of the initial weights, of the masks and of the shuffling")
     device: str = option("auto", "auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")
-    precision: str = option("highest", "of matrix products on a GPU: highest (float32), or high (TF32, from Ampere on)")
+    precision: str = option(
+        "highest",
+        "of matrix products: highest (float32), or high: TF32 on a GPU, sums of two bfloat16 numbers on a CPU with AMX",
+    )
     threads: int = option(0, "CPU threads; 0 leaves the choice to torch")
     progress: bool = option(True, "show progress bars when the output is a terminal")
     runs_root: str = option("runs", "folder that holds all runs")

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from varrnn.cells import Cell, RNNCell, Weights
+from varrnn.cells import Cell, LSTMCell, RNNCell, Weights
 from varrnn.dropout import Masks, is_identity
 from varrnn.kernels import c_library, cpu_cache
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
@@ -15,6 +15,7 @@ CHUNK_ROWS = 512  # rows of a chunk of steps, about: their gates fit into the se
 # Rows of x and h that are multiplied into a weight's gradient at once (csrc/layer.h: depth): their panels hold at most
 # PANEL_NUMBERS numbers, which fit into that cache too.
 PANEL_NUMBERS, MIN_DEPTH, MAX_DEPTH = 3 * 2**16, 64, 512
+SPLIT_TILE_ROWS = 32  # of csrc/split_tiles.h
 
 
 class Mask(ctypes.Structure):
@@ -39,7 +40,7 @@ LAYER_FIELDS = (
     *ptr_fields("x", "w_ih", "w_hh", "bias", "h0"),
     *(("z_x", Mask), ("z_h", Mask)),
     *ptr_fields("gates", "h", "packed_ih", "packed_hh", "masked_x", "masked_h"),
-    *ptr_fields("dh_out", "da", "dh", "dx", "dw_ih", "dw_hh", "db"),
+    *ptr_fields("dh_out", "da", "factor_da", "dh", "dx", "dw_ih", "dw_hh", "db"),
     *int_fields("depth", "packed_columns"),
     *ptr_fields("packed_x", "row_begins"),
     *int_fields("chunk_start", "chunk_end"),
@@ -53,9 +54,12 @@ def chunk_rows(rows: StepRows) -> int:
     return max(1, -(-rows.steps // max(1, round(rows.total / CHUNK_ROWS)))) * rows.batch
 
 
-def share_units(w_hh: Tensor) -> bool:
-    """Whether threads share the units of a step instead of its rows (csrc/layer.h): no cache holds all of U."""
-    return w_hh.nbytes > cpu_cache.last_level()
+def share_units(w_hh: Tensor, batch: int, split: bool) -> bool:
+    """Whether threads share the units of a step instead of its rows (csrc/layer.h).
+
+    They do if no cache holds all of U, and if split products would have fewer rows than a tile."""
+    few_rows = split and batch < SPLIT_TILE_ROWS * torch.get_num_threads()
+    return few_rows or w_hh.nbytes > cpu_cache.last_level()
 
 
 class Call:
@@ -66,11 +70,11 @@ class Call:
     ) -> None:
         self.arguments, self.x, self.rows, self.batch = arguments, x, rows, rows.batch
         self.keepalive: dict[str, Tensor | None] = {}
-        lib = c_library.get_library()
+        lib = c_library.get_product_library() if isinstance(cell, LSTMCell) else c_library.get_library()
         assert lib is not None
         self.lib = lib
         inputs, size = x.shape[-1], w.w_hh.shape[1]
-        split_units = share_units(w.w_hh)
+        split_units = share_units(w.w_hh, self.batch, self.split)
         threads = c_library.threads(self.batch, size, split_units)
         self.chunk_rows = chunk_rows(rows)
         self.set_ints(steps=rows.steps, batch=self.batch, inputs=inputs, size=size, chunk_rows=self.chunk_rows)
@@ -110,17 +114,38 @@ class Call:
 
     def pack_buffer(self, gates: int, units: int, size: int) -> Tensor:
         """Memory for a weight in panels, forward or backward."""
-        columns = c_library.padded_columns
-        return self.x.new_empty(gates * max(units * columns(size), size * columns(units)))
+        columns, depth = c_library.padded_columns, self.padded
+        return self.x.new_empty(gates * max(depth(units) * columns(size), depth(size) * columns(units)))
+
+    def padded(self, depth: int) -> int:
+        return c_library.padded_depth(self.lib, depth)
+
+    @property
+    def split(self) -> bool:
+        """Whether first factors are copies in another format."""
+        return self.lib is not c_library.get_library()
 
     def alloc_masked(self) -> None:
         """Memory for the masked inputs of a forward pass."""
         z_x, z_h = (self.keepalive[name] for name in ("z_x", "z_h"))
-        size = self.arguments.size
         self.set_tensors(
-            masked_x=None if z_x is None else self.x.new_empty(z_x.shape[1], self.chunk_rows, self.x.shape[-1]),
-            masked_h=None if z_h is None else self.x.new_empty(z_h.shape[1], self.batch, size),
+            masked_x=self.alloc_factor(z_x, self.chunk_rows, self.x.shape[-1]),
+            masked_h=self.alloc_factor(z_h, self.batch, self.arguments.size),
         )
+
+    def alloc_factor(self, z: Tensor | None, rows: int, units: int) -> Tensor | None:
+        """Memory for x or h as a first factor, zeros behind the units; None where it is the tensor itself."""
+        if z is None and not self.split:
+            return None
+        return self.alloc_rows(1 if z is None else z.shape[1], rows, self.padded(units))
+
+    def alloc_rows(self, *shape: int) -> Tensor:
+        return (self.x.new_zeros if self.split else self.x.new_empty)(shape)
+
+    def alloc_factor_da(self) -> None:
+        """Memory for da as a first factor, where da itself is not one."""
+        row = self.arguments.num_gates * self.padded(self.arguments.size)
+        self.set_tensors(factor_da=self.alloc_rows(self.chunk_rows, row) if self.split else None)
 
     def alloc_panels(self) -> None:
         """Memory of each thread for some rows of x or h in panels, which a weight's gradient is computed from."""
@@ -128,7 +153,7 @@ class Call:
         columns = c_library.padded_columns(max(arguments.inputs, arguments.size))
         depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
         self.set_ints(depth=depth, packed_columns=columns)
-        self.set_tensors(packed_x=self.x.new_empty(arguments.threads, depth, columns))
+        self.set_tensors(packed_x=self.x.new_empty(arguments.threads, self.padded(depth), columns))
 
     def alloc_grad(self, weight: Tensor) -> Tensor:
         """Memory for the gradient of a weight: C overwrites it, unless there are no rows at all."""

@@ -30,6 +30,8 @@ FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
     *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
+SPLIT_FLAGS, SPLIT_SOURCES = ("-DSPLIT_BFLOAT16",), ("lstm.c", "softmax.c", "threads.c")
+SPLIT_CPU_FLAGS = {"amx_tile", "amx_bf16", "avx512_bf16", "avx512bw", "avx512vl"}
 ENV_VAR = "VARRNN_C_KERNELS"
 MIN_UNITS_PER_THREAD = 2000  # fewer units in a step than this are not worth a second thread
 
@@ -101,21 +103,41 @@ def get_library() -> ctypes.CDLL | None:
     return load_status()[0]
 
 
+def get_product_library() -> ctypes.CDLL | None:
+    """The code of the LSTM and of the loss: with split products if torch's precision of products allows them."""
+    if torch.get_float32_matmul_precision() == "highest" or get_library() is None:
+        return get_library()
+    return split_status()[0] or get_library()
+
+
+def uses_split_products() -> bool:
+    """Whether products are computed with sums of two bfloat16 numbers now (csrc/split_tiles.h)."""
+    return get_library() is not None and get_product_library() is not get_library()
+
+
 @functools.cache
 def load_status() -> tuple[ctypes.CDLL | None, str]:
     """The compiled code or None, and a description: the file of the C code, or why torch operations are used."""
     try:
         check_machine()
-        openmp = torch_openmp()
-        file = build()
-        try:
-            lib = load(file, openmp)
-        except OSError:  # cut short by a full disk or a crash
-            file.unlink()
-            lib = load(build(), openmp)
+        lib, file = build_and_load(FLAGS)
     except (Unavailable, OSError, RuntimeError, ValueError, AttributeError) as reason:
         return None, f"torch operations: {reason}"
     return lib, f"C code: {file}"
+
+
+@functools.cache
+def split_status() -> tuple[ctypes.CDLL | None, str]:
+    """The code with split products or None, and a description: its file, or why float32 products are used."""
+    try:
+        check_machine()
+        check_split_machine()
+        lib, file = build_and_load((*FLAGS, *SPLIT_FLAGS))
+        if error := lib.request_tiles():
+            raise Unavailable(f"Linux does not let this process use AMX (arch_prctl returned {error})")
+    except (Unavailable, OSError, RuntimeError, ValueError, AttributeError) as reason:
+        return None, f"float32 products: {reason}"
+    return lib, f"C code with split products: {file}"
 
 
 def padded_columns(columns: int) -> int:
@@ -130,6 +152,11 @@ def tile_width() -> int:
     return int(lib.tile_width())
 
 
+def padded_depth(lib: ctypes.CDLL, depth: int) -> int:
+    """The depth of a factor of a product in the memory of this library."""
+    return int(lib.padded_depth(depth))
+
+
 def check_machine() -> None:
     """Raise ``Unavailable`` where the C code is disabled or not written for this machine."""
     if os.environ.get(ENV_VAR, "1") == "0":
@@ -138,12 +165,29 @@ def check_machine() -> None:
         raise Unavailable(f"written for x86-64 on Linux, this is {platform.machine()} on {platform.system()}")
 
 
-def build() -> Path:
+def check_split_machine() -> None:
+    """Raise ``Unavailable`` where the processor has no AMX with bfloat16."""
+    if missing := sorted(SPLIT_CPU_FLAGS - set(cpu_signature().split())):
+        raise Unavailable(f"the processor does not have {', '.join(missing)}")
+
+
+def build_and_load(flags: tuple[str, ...]) -> tuple[ctypes.CDLL, Path]:
+    openmp = torch_openmp()
+    file = build(flags)
+    try:
+        return load(file, openmp), file
+    except OSError:  # cut short by a full disk or a crash
+        file.unlink()
+        file = build(flags)
+        return load(file, openmp), file
+
+
+def build(flags: tuple[str, ...] = FLAGS) -> Path:
     """The shared library for this processor, from the cache or compiled now (a second or two)."""
     compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(compiler[0]) is None:
         raise Unavailable(f"no C compiler ({compiler[0]}) on the PATH")
-    return build_with(compiler, cache())
+    return build_with(compiler, cache(), flags)
 
 
 def build_with(compiler: Sequence[str], folder: Path, flags: tuple[str, ...] = FLAGS) -> Path:
@@ -157,7 +201,9 @@ def build_with(compiler: Sequence[str], folder: Path, flags: tuple[str, ...] = F
         return target
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / target.name
-        command = [*compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c"), "-lm"]
+        wanted = SPLIT_SOURCES if set(SPLIT_FLAGS) <= set(flags) else [f.name for f in sources if f.suffix == ".c"]
+        files = [str(file) for file in sources if file.name in wanted]
+        command = [*compiler, *flags, "-o", str(made), *files, "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
@@ -195,7 +241,8 @@ def load(file: Path, openmp: ctypes.CDLL) -> ctypes.CDLL:
     """Load the library and give it torch's OpenMP functions."""
     lib = ctypes.CDLL(str(file))
     lib.use_threads.argtypes = (ctypes.c_void_p,) * len(THREADS)
-    lib.set_panel_cache.argtypes = (ctypes.c_int64,)
+    lib.set_panel_cache.argtypes = lib.padded_depth.argtypes = (ctypes.c_int64,)
+    lib.padded_depth.restype = ctypes.c_int64
     lib.use_threads(*(ctypes.cast(getattr(openmp, name), ctypes.c_void_p) for name in THREADS))
     lib.set_panel_cache(panel_cache_size())
     return lib

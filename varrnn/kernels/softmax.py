@@ -50,7 +50,8 @@ class Arguments(ctypes.Structure):
     _fields_ = (
         *int_fields("rows", "size", "words", "threads", "save_logits"),
         *ptr_fields(
-            "x", "weight", "bias", "targets", "packed", "logits", "logsumexp", "out", "d_out", "d", "dx", "dw", "db"
+            *("x", "weight", "bias", "targets", "factor_x", "packed", "logits", "logsumexp"),
+            *("out", "d_out", "d", "dx", "dw", "db"),
         ),
         *int_fields("block", "block_start"),
         *ptr_fields("packed_words"),
@@ -70,7 +71,7 @@ class TargetLogProbabilities(torch.autograd.Function):
     def backward(ctx, d_out):  # type: ignore[no-untyped-def]
         require_first_order("cross_entropy", d_out)
         x, weight, targets, logits, logsumexp = ctx.saved_tensors
-        lib, (rows, size) = c_library.get_library(), x.shape
+        lib, (rows, size) = c_library.get_product_library(), x.shape
         assert lib is not None
         num_threads = c_library.threads(rows, len(weight))
         block = -(-rows // max(1, -(-rows // lib.sum_block_size())))
@@ -80,7 +81,7 @@ class TargetLogProbabilities(torch.autograd.Function):
         inputs = {"x": x, "weight": weight, "targets": targets, "logits": logits, "logsumexp": logsumexp}
         scratch = {
             "d": x.new_empty(num_threads, block, lib.word_slice_size()),
-            "packed": x.new_empty(block, c_library.padded_columns(size)),
+            "packed": x.new_empty(c_library.padded_depth(lib, block), c_library.padded_columns(size)),
             "packed_words": x.new_empty(num_threads, lib.word_slice_size(), c_library.padded_columns(size)),
         }
         wanted = {"d_out": d_out, "dx": dx, "dw": dw, "db": db}
@@ -92,14 +93,16 @@ def run_forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, save_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p, the logits and their logsumexp; without ``save_logits`` the logits are lost."""
-    lib = c_library.get_library()
+    lib = c_library.get_product_library()
     assert lib is not None
     rows, size = x.shape
+    depth = c_library.padded_depth(lib, size)
     piece = c_library.threads(rows, len(weight)) * lib.logits_piece_size()
     logits = x.new_empty(rows, len(weight)) if save_logits else x.new_empty(piece)
-    packed = x.new_empty(size * c_library.padded_columns(len(weight)))
+    packed = x.new_empty(depth * c_library.padded_columns(len(weight)))
+    factor_x = None if lib is c_library.get_library() else x.new_zeros(rows, depth)
     out, logsumexp = x.new_empty(rows), x.new_empty(rows)
-    made = {"packed": packed, "logits": logits, "logsumexp": logsumexp, "out": out}
+    made = {"factor_x": factor_x, "packed": packed, "logits": logits, "logsumexp": logsumexp, "out": out}
     run(
         "softmax_forward",
         x,
@@ -123,4 +126,4 @@ def run(
     keepalive = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in keepalive.items():
         setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    getattr(c_library.get_library(), function)(ctypes.byref(arguments))
+    getattr(c_library.get_product_library(), function)(ctypes.byref(arguments))

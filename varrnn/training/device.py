@@ -7,6 +7,7 @@ import torch
 
 from varrnn.config.schema import LANGUAGE_MODEL, RunConfig
 from varrnn.errors import UserError
+from varrnn.kernels import c_library
 from varrnn.layers import LAYERS
 
 
@@ -32,20 +33,22 @@ PRECISIONS = ("highest", "high")
 
 
 def set_precision(name: str, device: torch.device) -> None:
-    """Set the precision of float32 products on a GPU, for both cuBLAS and cuDNN (torch's defaults differ).
+    """Set the precision of float32 products: of cuBLAS and cuDNN alike (torch's defaults differ), or of a CPU.
 
-    A CPU always computes in float32.
+    A CPU without AMX computes in float32 whatever the precision is.
     """
     if name not in PRECISIONS:
         raise UserError(f"precision={name}: allowed are {', '.join(PRECISIONS)}")
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name == "high"
+    else:
+        torch.set_float32_matmul_precision(name)
 
 
 def precision(device: torch.device) -> str | None:
-    """The precision from ``set_precision``; None on a CPU, "mixed" if only one of the two libraries uses TF32."""
+    """The precision of products: "mixed" if only one of cuBLAS and cuDNN uses TF32; None for float32 on a CPU."""
     if device.type != "cuda":
-        return None
+        return "high" if c_library.uses_split_products() else None
     chosen = {torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32}
     return "mixed" if len(chosen) > 1 else "high" if chosen.pop() else "highest"
 

@@ -70,7 +70,8 @@ def hardware(device: torch.device, earlier: Sequence[str] = ()) -> dict[str, Any
     numbers = {"cores": os.cpu_count(), "threads": torch.get_num_threads()}
     before = {"earlier": list(earlier)} if earlier else {}
     processor = {"cpu": cpu_model(), "instructions": torch.backends.cpu.get_cpu_capability()}
-    products = {"precision": precision(device)} if gpu else {}
+    used = precision(device)
+    products = {} if used is None else {"precision": used}
     return {**processor, "gpu": gpu, **numbers, "kernels": kernels(device), **products, **before}
 
 
@@ -84,7 +85,9 @@ def environment(device: torch.device) -> str:
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}, precision {precision(device)}"
     processor = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
-    return f"{device.type}, {processor}, {torch.get_num_threads()} threads, kernels in {kernels(device)}"
+    used = precision(device)
+    products = "" if used is None else f", precision {used}"
+    return f"{device.type}, {processor}, {torch.get_num_threads()} threads, kernels in {kernels(device)}{products}"
 
 
 def cpu_model() -> str:

@@ -209,8 +209,8 @@ static void gru_pack_backward(const void *work, i64 thread) {
     const gru *p = work;
     const layer *s = &p->all;
     const i64 n = s->size, first = first_of(s, panels(n), thread), last = first_of(s, panels(n), thread + 1);
-    pack(s->w_hh, 2 * n, n, first, last, s->packed_hh);
-    pack(s->w_hh + 2 * n * n, n, n, first, last, p->packed_n);
+    pack(s->w_hh, 2, n, n, first, last, s->packed_hh);
+    pack(s->w_hh + 2 * n * n, 1, n, n, first, last, p->packed_n);
     pack_w_ih(s, thread);
 }
 

@@ -27,9 +27,11 @@ typedef struct {
     mask z_x, z_h;
     float *gates, *h;                    /* gates (rows, num_gates, size) */
     float *packed_ih, *packed_hh;        /* W and U in panels */
-    float *masked_x, *masked_h;          /* forward: (copies, chunk_rows, inputs) and (copies, batch, size) */
+    float *masked_x, *masked_h;          /* forward: (copies, chunk_rows, inputs) and (copies, batch, size), which are
+                                            first factors; NULL: x and h are */
     const float *dh_out;                 /* gradient from outside, or NULL */
     float *da;                           /* (chunk_rows, num_gates, size): gradient of the gates' inputs */
+    float *factor_da;                    /* da as a first factor; NULL: da is */
     float *dh;                           /* (batch, size) after the last step; becomes that of h0 */
     float *dx, *dw_ih, *dw_hh, *db;      /* NULL where not wanted; db is added to */
     i64 depth, packed_columns;           /* depth: rows that go into weight_grad at once, up to DEPTH */
@@ -57,6 +59,13 @@ INLINE float *da_at(const layer *s, i64 t, i64 row) {
     return s->da + (begin_of(s, t) - begin_of(s, s->chunk_start) + row) * all_units(s);
 }
 
+/* da as the first factor of a product: of all rows of the chunk, the size of a row, and a row at a step. */
+INLINE float *first_factor(const layer *s) { return s->factor_da ? s->factor_da : s->da; }
+INLINE i64 factor_size(const layer *s) { return s->num_gates * padded(s->size); }
+INLINE float *factor_da_at(const layer *s, i64 t, i64 row) {
+    return first_factor(s) + (begin_of(s, t) - begin_of(s, s->chunk_start) + row) * factor_size(s);
+}
+
 /* The share of a thread in some work; p is a layer, or a cell, whose first member is a layer. */
 typedef void work_fn(const void *p, i64 thread);
 
@@ -71,57 +80,85 @@ static void pack_forward(const void *p, i64 thread) {
 /* The thread's panels of W for a backward pass. */
 static void pack_w_ih(const layer *s, i64 thread) {
     const i64 first = first_of(s, panels(s->inputs), thread), last = first_of(s, panels(s->inputs), thread + 1);
-    if (s->dx) pack(s->w_ih, all_units(s), s->inputs, first, last, s->packed_ih);
+    if (s->dx) pack(s->w_ih, s->num_gates, s->size, s->inputs, first, last, s->packed_ih);
 }
 
 /* The thread's panels of U and W for a backward pass; a cell may have another function for U. */
 static void pack_backward(const void *p, i64 thread) {
     const layer *s = p;
     const i64 first = first_of(s, panels(s->size), thread), last = first_of(s, panels(s->size), thread + 1);
-    pack(s->w_hh, all_units(s), s->size, first, last, s->packed_hh);
+    pack(s->w_hh, s->num_gates, s->size, s->size, first, last, s->packed_hh);
     pack_w_ih(s, thread);
 }
 
-/* Some rows of the batch at the steps of the chunk as blocks of adjacent rows, numbered from the chunk's first row: a
- * step each, or one block where the rows are the whole batch. */
+/* Rows of the chunk that a thread has, as blocks of adjacent rows numbered from the chunk's first row: some rows of the
+ * batch, a block for each step; or all rows from `first` to `last`, one block. */
 typedef struct {
-    i64 first, last, whole, count;
+    i64 first, last, adjacent, count;
 } blocks;
 
-static blocks blocks_of(const layer *s, i64 first, i64 last) {
-    const int whole = first == 0 && last >= rows_of(s, s->chunk_start);
-    return (blocks){first, last, whole, whole ? 1 : s->chunk_end - s->chunk_start};
+static blocks blocks_of_batch(const layer *s, i64 first, i64 last) {
+    if (first == 0 && last >= rows_of(s, s->chunk_start)) return (blocks){0, rows_in_chunk(s), 1, 1};
+    return (blocks){first, last, 0, s->chunk_end - s->chunk_start};
+}
+
+static blocks blocks_of_thread(const layer *s, i64 thread) {
+    const i64 rows = rows_in_chunk(s);
+    return (blocks){first_of(s, rows, thread), first_of(s, rows, thread + 1), 1, 1};
 }
 
 INLINE void block_at(const layer *s, const blocks *all, i64 k, i64 *from, i64 *rows) {
     const i64 t = s->chunk_start + k;
-    *from = all->whole ? 0 : begin_of(s, t) - begin_of(s, s->chunk_start) + all->first;
-    *rows = all->whole ? rows_in_chunk(s) : min_i64(all->last, rows_of(s, t)) - all->first;
+    *from = all->adjacent ? all->first : begin_of(s, t) - begin_of(s, s->chunk_start) + all->first;
+    *rows = all->adjacent ? all->last - all->first : min_i64(all->last, rows_of(s, t)) - all->first;
+}
+
+/* The rows of the batch that the blocks have at a step. */
+INLINE region rows_at(const layer *s, const blocks *all, i64 t, i64 units) {
+    const i64 before = all->adjacent ? begin_of(s, t) - begin_of(s, s->chunk_start) : 0;
+    const i64 first = all->first > before ? all->first - before : 0, last = min_i64(all->last - before, rows_of(s, t));
+    return (region){first, last - first, 0, units};
+}
+
+/* The steps of some adjacent rows of the chunk, and their rows of the batch. */
+typedef struct {
+    i64 t[ROWS], b[ROWS];
+} places;
+
+static void find_places(const layer *s, i64 from, i64 rows, places *to) {
+    const i64 start = begin_of(s, s->chunk_start) + from;
+    i64 t = s->begins ? s->chunk_start : start / s->batch;
+    while (start >= begin_of(s, t + 1)) t++;
+    i64 b = start - begin_of(s, t);
+    for (i64 r = 0; r < rows; r++) {
+        to->t[r] = t, to->b[r] = b;
+        if (++b == rows_of(s, t)) b = 0, t++;
+    }
 }
 
 /* x W + b for a tile of the chunk's rows and some units of all gates, into the gates. */
 static void project_tile(const layer *s, i64 row, i64 last_row, i64 begin, i64 end) {
-    const i64 n = s->size, gates = s->num_gates, units = s->inputs, copy_stride = s->chunk_rows * units;
-    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1;
-    const float *x = s->z_x.data ? s->masked_x : s->x + begin_of(s, s->chunk_start) * units;
+    const i64 n = s->size, gates = s->num_gates, units = s->inputs, next = padded(units);
+    const i64 copies = s->z_x.data ? s->z_x.num_gates : 1, copy_stride = s->chunk_rows * next;
+    const float *x = s->masked_x ? s->masked_x : s->x + begin_of(s, s->chunk_start) * units;
     for (i64 column = begin; column < end; column += WIDTH)
         for (i64 gate = 0; gate < gates; gate++) {
-            const float *read = x + (copies > 1 ? gate : 0) * copy_stride + row * units;
-            const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * units * WIDTH;
+            const float *read = x + (copies > 1 ? gate : 0) * copy_stride + row * next;
+            const float *panel = s->packed_ih + (column / WIDTH * gates + gate) * next * WIDTH;
             const float *bias = s->bias ? s->bias + gate * n + column : 0;
-            const matmul_args f = {read, units, units, panel, 0, 0};
+            const matmul_args f = {read, next, units, panel, 0, 0};
             float *to = gates_at(s, s->chunk_start, row) + gate * n + column;
             product(last_row - row, min_i64(WIDTH, end - column), f, bias, 0, to, gates * n);
         }
 }
 
-/* x W + b of all steps of the chunk for some rows of the batch, into the gates. */
-static void project(const layer *s, i64 first, i64 last) {
-    const i64 n = s->size, gates = s->num_gates, units = s->inputs, start = begin_of(s, s->chunk_start);
-    const blocks all = blocks_of(s, first, last);
-    for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
-        apply(&s->z_x, t, s->batch, (region){first, min_i64(last, rows_of(s, t)) - first, 0, units}, units,
-              s->x + begin_of(s, t) * units, s->masked_x + (begin_of(s, t) - start) * units, s->chunk_rows * units);
+/* x W + b for some rows of the chunk, into the gates. */
+static void project(const layer *s, blocks all) {
+    const i64 n = s->size, gates = s->num_gates, units = s->inputs, next = padded(units);
+    const i64 start = begin_of(s, s->chunk_start);
+    for (i64 t = s->chunk_start; s->masked_x && t < s->chunk_end; t++)
+        apply(&s->z_x, t, s->batch, rows_at(s, &all, t, units), units, s->x + begin_of(s, t) * units,
+              s->masked_x + (begin_of(s, t) - start) * next, s->chunk_rows * next);
     for (i64 begin = 0, end; begin < n; begin = end) {
         end = min_i64(n, begin + cached_columns(gates * units));
         for (i64 block = 0; block < all.count; block++) {
@@ -133,58 +170,75 @@ static void project(const layer *s, i64 first, i64 last) {
     }
 }
 
-/* to += the gradient of an operand through `count` gates: da U (or W) of some rows, through the mask, summed over
- * gates, for one panel of columns. da has its first row, rows of it are `next` long; m is the first gate's mask. */
-static void input_grad_panel(const layer *s, i64 count, const float *da, i64 next, const mask *z, const float *m,
-                             i64 row, i64 rows, i64 units, i64 column, const float *packed, float *to, i64 few) {
-    const i64 n = s->size, copies = m && z->num_gates > 1 ? count : 1, depth = count / copies * n;
-    const i64 width = min_i64(WIDTH, units - column);
-    float sums[ROWS * WIDTH];
-    for (i64 k = 0; rows > 0 && k < tiles(rows); k++)
-        for (i64 copy = 0; copy < copies; copy++) {
-            const i64 at = tile_begin(rows, k), height = tile_begin(rows, k + 1) - at;
-            const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
-            const matmul_args f = {da + at * next + copy * n, next, depth, panel, few, height * units};
-            float *dst = to + (row + at) * units + column;
-            if (!m) {
-                product(height, width, f, dst, units, dst, units);
-                continue;
-            }
-            const float *factor = m + (copy * s->batch + row + at) * units + column;
-            product(height, width, f, 0, 0, sums, WIDTH);
-            for (i64 r = 0; r < height; r++)
-                if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, factor + r * units, dst + r * units);
-                else add_product(width, sums + r * WIDTH, factor + r * units, dst + r * units);
-        }
-}
-
-/* The same for h at step t, for a region: its first column begins a panel. */
+/* to += the gradient of h at step t through `count` gates: da U of a region, whose first column begins a panel, through
+ * the mask, summed over gates. da has the region's first row, as a first factor; its rows are `next` long; m is the
+ * first gate's mask. A panel of U serves all rows before the next is read. */
 static void state_grad(const layer *s, i64 t, i64 count, const float *da, i64 next, const float *m, region at,
                        const float *packed, float *to) {
+    const i64 n = padded(s->size), copies = m && s->z_h.num_gates > 1 ? count : 1, depth = count / copies * n;
+    float sums[ROWS * WIDTH];
     for (i64 column = at.column; column < at.end; column += WIDTH)
-        input_grad_panel(s, count, da, next, &s->z_h, m, at.row, at.rows, s->size, column, packed, to, few_rows(s, t));
+        for (i64 k = 0; at.rows > 0 && k < tiles(at.rows); k++)
+            for (i64 copy = 0; copy < copies; copy++) {
+                const i64 width = min_i64(WIDTH, s->size - column);
+                const i64 row = tile_begin(at.rows, k), rows = tile_begin(at.rows, k + 1) - row;
+                const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
+                const matmul_args f = {factor_at(da + row * next, copy * n), next, depth, panel, few_rows(s, t),
+                                       rows * s->size};
+                float *dst = to + (at.row + row) * s->size + column;
+                if (!m) {
+                    product(rows, width, f, dst, s->size, dst, s->size);
+                    continue;
+                }
+                const float *z = m + (copy * s->batch + at.row + row) * s->size + column;
+                product(rows, width, f, 0, 0, sums, WIDTH);
+                for (i64 r = 0; r < rows; r++, z += s->size, dst += s->size)
+                    if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, z, dst);
+                    else add_product(width, sums + r * WIDTH, z, dst);
+            }
 }
 
-/* The gradient of x for some rows of all steps of the chunk; a panel of W serves all of them. */
-static void x_grad(const layer *s, i64 first, i64 last) {
-    const i64 units = s->inputs, gates = s->num_gates, next = all_units(s), start = begin_of(s, s->chunk_start);
-    if (!s->dx) return;
-    const blocks all = blocks_of(s, first, last);
-    i64 from, height;
-    for (i64 block = 0; block < all.count; block++) {
-        block_at(s, &all, block, &from, &height);
-        if (height > 0) memset(s->dx + (start + from) * units, 0, height * units * sizeof(float));
-    }
-    for (i64 column = 0; column < units; column += WIDTH) {
-        for (i64 block = 0; !s->z_x.data && block < all.count; block++) {
-            block_at(s, &all, block, &from, &height);
-            input_grad_panel(s, gates, s->da + from * next, next, &s->z_x, 0, 0, height, units, column, s->packed_ih,
-                             s->dx + (start + from) * units, 0);
+/* The gradient of x for a tile of the chunk's rows and some columns. */
+static void x_grad_tile(const layer *s, i64 from, i64 rows, i64 begin, i64 end) {
+    const i64 units = s->inputs, gates = s->num_gates, n = padded(s->size), next = factor_size(s);
+    const i64 copies = s->z_x.data && s->z_x.num_gates > 1 ? gates : 1, depth = gates / copies * n;
+    const float *da = first_factor(s) + from * next;
+    float *dx = s->dx + (begin_of(s, s->chunk_start) + from) * units, sums[ROWS * WIDTH];
+    places at;
+    if (s->z_x.data) find_places(s, from, rows, &at);
+    for (i64 column = begin; column < end; column += WIDTH)
+        for (i64 copy = 0; copy < copies; copy++) {
+            const i64 width = min_i64(WIDTH, end - column);
+            const float *panel = s->packed_ih + (column / WIDTH * copies + copy) * depth * WIDTH;
+            const matmul_args f = {factor_at(da, copy * n), next, depth, panel, 0, 0};
+            float *to = dx + column;
+            if (!s->z_x.data) {
+                product(rows, width, f, 0, 0, to, units);
+                continue;
+            }
+            product(rows, width, f, 0, 0, sums, WIDTH);
+            for (i64 r = 0; r < rows; r++, to += units) {
+                const float *z = mask_of(&s->z_x, at.t[r], copy, s->batch, at.b[r], units) + column;
+                if (copy == 0) multiply(width, sums + r * WIDTH, z, to);
+                else if (width == WIDTH) add_product(WIDTH, sums + r * WIDTH, z, to);
+                else add_product(width, sums + r * WIDTH, z, to);
+            }
         }
-        for (i64 t = s->chunk_start; s->z_x.data && t < s->chunk_end; t++)
-            input_grad_panel(s, gates, da_at(s, t, first), next, &s->z_x, s->z_x.data + t * s->z_x.step_stride,
-                             first, min_i64(last, rows_of(s, t)) - first, units, column, s->packed_ih,
-                             s->dx + begin_of(s, t) * units, 0);
+}
+
+/* The gradient of x for some rows of the chunk. */
+static void x_grad(const layer *s, blocks all) {
+    const i64 units = s->inputs;
+    for (i64 begin = 0, end; s->dx && begin < units; begin = end) {
+        end = min_i64(units, begin + cached_columns(factor_size(s)));
+        for (i64 block = 0; block < all.count; block++) {
+            i64 from, height;
+            block_at(s, &all, block, &from, &height);
+            for (i64 k = 0; height > 0 && k < tiles(height); k++) {
+                const i64 row = tile_begin(height, k);
+                x_grad_tile(s, from + row, tile_begin(height, k + 1) - row, begin, end);
+            }
+        }
     }
 }
 
@@ -197,6 +251,8 @@ typedef struct {
 
 /* Some columns of an operand under the mask of a gate, over some rows of the chunk. */
 static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i64 from, i64 depth, float *to) {
+    float *const panel = to;
+    const i64 rows = depth;
     const i64 units = p->units, width = min_i64(WIDTH, units - column);
     i64 t = s->chunk_start, b = begin_of(s, t) + from;
     while (b >= begin_of(s, t + 1)) t++;
@@ -209,6 +265,7 @@ static void load_panel(const layer *s, const operand *p, i64 gate, i64 column, i
         memset(to + width, 0, (WIDTH - width) * sizeof(float));
         if (++b == rows_of(s, t)) b = 0, t++;
     }
+    convert_panel(rows, panel);
 }
 
 /* dw (count * size, units) + da^T (x o z) over some rows, for those units of every gate that the thread has.
@@ -218,17 +275,18 @@ static void weight_grad(const layer *s, const operand *p, i64 gate, i64 count, c
                         i64 from, i64 depth, float *dw) {
     const i64 first = first_of(s, s->size, thread), last = first_of(s, s->size, thread + 1), units = p->units;
     const int is_first = s->chunk_end == s->steps && from == 0; /* nothing was added before */
-    float part[DEPTH * ROWS], *packed = s->packed_x + thread * s->depth * s->packed_columns;
+    float part[DEPTH * ROWS] __attribute__((aligned(64)));
+    float *packed = s->packed_x + thread * padded(s->depth) * s->packed_columns;
     for (i64 g = 0; g < count; g++) {
         for (i64 column = 0; (g == 0 || (p->z->data && p->z->num_gates > 1)) && column < units; column += WIDTH)
-            load_panel(s, p, gate + g, column, from, depth, packed + column * depth);
+            load_panel(s, p, gate + g, column, from, depth, packed + column * padded(depth));
         for (i64 k = 0; k < tiles(last - first); k++) {
             const i64 j = first + tile_begin(last - first, k), rows = first + tile_begin(last - first, k + 1) - j;
             const float *source = da + from * next + g * s->size + j;
-            copy_columns(rows, depth, source, next, part);
+            load_transposed(rows, depth, source, next, part);
             for (i64 column = 0; column < units; column += WIDTH) {
                 float *to = dw + (g * s->size + j) * units + column;
-                const matmul_args f = {part, TRANSPOSED, depth, packed + column * depth, 0, WIDTH};
+                const matmul_args f = {part, transposed_row(depth), depth, packed + column * padded(depth), 0, WIDTH};
                 product(rows, min_i64(WIDTH, units - column), f, is_first ? 0 : to, units, to, units);
             }
         }
@@ -273,7 +331,7 @@ typedef struct {
 /* h o z of the step before, the first part of a step forward. */
 static void mask_state(const void *p, i64 t, region at) {
     const layer *s = p;
-    if (s->z_h.data) apply(&s->z_h, t, s->batch, at, s->size, h_before(s, t), s->masked_h, s->batch * s->size);
+    if (s->masked_h) apply(&s->z_h, t, s->batch, at, s->size, h_before(s, t), s->masked_h, s->batch * padded(s->size));
 }
 
 /* All parts of a step for some rows with all of their units: a panel of U serves all rows before the next is read. */
@@ -288,7 +346,7 @@ static void forward_rows(const void *work, i64 thread) {
     const step_parts *all = work;
     const layer *s = all->p;
     const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
-    project(s, first, last);
+    project(s, blocks_of_batch(s, first, last));
     for (i64 t = s->chunk_start; t < s->chunk_end; t++) step_of_rows(all, t, first, last);
 }
 
@@ -297,7 +355,7 @@ static void backward_rows(const void *work, i64 thread) {
     const layer *s = all->p;
     const i64 first = s->row_begins[thread], last = s->row_begins[thread + 1];
     for (i64 t = s->chunk_end - 1; t >= s->chunk_start; t--) step_of_rows(all, t, first, last);
-    x_grad(s, first, last);
+    x_grad(s, blocks_of_batch(s, first, last));
 }
 
 /* One part of step t, of which every thread does some panels of units. */
@@ -325,12 +383,12 @@ static void step_of_units(const step_parts *all, i64 t) {
 
 static void project_rows(const void *p, i64 thread) {
     const layer *s = p;
-    project(s, s->row_begins[thread], s->row_begins[thread + 1]);
+    project(s, blocks_of_thread(s, thread));
 }
 
 static void x_grad_rows(const void *p, i64 thread) {
     const layer *s = p;
-    x_grad(s, s->row_begins[thread], s->row_begins[thread + 1]);
+    x_grad(s, blocks_of_thread(s, thread));
 }
 
 /* Give each thread rows of the batch, so that all have about the same number of rows in the chunk. */

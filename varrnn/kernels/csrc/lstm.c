@@ -34,12 +34,12 @@ INLINE void lstm_pointwise(const int gate, const int candidate, const int has_ce
 /* The units of one panel of a tile of rows. */
 static void forward_tile(const lstm *p, i64 t, i64 row, i64 rows, i64 column, const float *c_before) {
     const layer *s = &p->all;
-    const i64 n = s->size, all = s->batch * n, width = min_i64(WIDTH, n - column);
+    const i64 n = s->size, next = padded(n), all = s->batch * next, width = min_i64(WIDTH, n - column);
     float sums[GATES * ROWS * WIDTH];
     for (i64 gate = 0; gate < GATES; gate++) {
-        const float *read = s->z_h.data ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
-        const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * n * WIDTH;
-        const matmul_args f = {read + row * n, n, n, panel, few_rows(s, t), WIDTH};
+        const float *read = s->masked_h ? s->masked_h + (s->z_h.num_gates > 1 ? gate : 0) * all : h_before(s, t);
+        const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * next * WIDTH;
+        const matmul_args f = {read + row * next, next, n, panel, few_rows(s, t), WIDTH};
         const float *a = gates_at(s, t, row) + gate * n + column;
         product(rows, width, f, a, GATES * n, sums + gate * ROWS * WIDTH, WIDTH);
     }
@@ -115,13 +115,15 @@ static void backward_gates(const void *cell, i64 t, region at) {
 #define PLAIN_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 0, width, n, a, c, previous, 0, 0, dh, dc, da)
             WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PLAIN_GRAD)
         }
+        for (i64 gate = 0; s->factor_da && gate < GATES; gate++)
+            write_factor(width, da + gate * n, 0, factor_da_at(s, t, b), factor_size(s), gate * padded(n) + at.column);
     }
 }
 
 static void backward_state(const void *p, i64 t, region at) {
     const layer *s = p;
     const float *m = s->z_h.data ? mask_of(&s->z_h, t, 0, s->batch, 0, s->size) : 0;
-    state_grad(s, t, GATES, da_at(s, t, at.row), GATES * s->size, m, at, s->packed_hh, s->dh);
+    state_grad(s, t, GATES, factor_da_at(s, t, at.row), factor_size(s), m, at, s->packed_hh, s->dh);
 }
 
 static part_fn *const forward_parts[] = {mask_state, forward_units, 0};

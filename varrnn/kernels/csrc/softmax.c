@@ -17,6 +17,7 @@ typedef struct {
     const float *x;             /* (rows, size) */
     const float *weight, *bias; /* (words, size), and (words) or NULL */
     const i64 *targets;         /* (rows) */
+    float *factor_x;            /* forward: x as a first factor (tiles.h); NULL: x is */
     float *packed;              /* forward: W in panels; backward: the x of a block in panels */
     float *logits;              /* (rows, words), or (threads, BLOCK, WORDS) */
     float *logsumexp, *out;     /* (rows); the result */
@@ -29,11 +30,14 @@ typedef struct {
     float *packed_words;        /* (threads, SLICE, size in panels): backward: W of some words */
 } softmax;
 
-static void pack_weight(const void *p, i64 thread) {
+static void pack_inputs(const void *p, i64 thread) {
     const softmax *s = p;
     const i64 all = panels(s->words);
     const i64 first = split_begin(all, thread, s->threads), last = split_begin(all, thread + 1, s->threads);
     pack_transposed(s->weight, 1, s->words, s->size, first, last, s->packed);
+    const i64 end = split_begin(s->rows, thread + 1, s->threads);
+    for (i64 row = split_begin(s->rows, thread, s->threads); s->factor_x && row < end; row++)
+        write_factor(s->size, s->x + row * s->size, 0, s->factor_x + row * padded(s->size), padded(s->size), 0);
 }
 
 /* Add some logits to the logarithm of a sum of exponentials. */
@@ -50,13 +54,14 @@ static float log_sum_exp(float previous, i64 n, const float *x) {
 
 /* The logits of some rows and words. */
 static void compute_logits(const softmax *s, i64 from, i64 rows, i64 first, i64 last, float *logits, i64 next) {
-    const i64 n = s->size;
+    const i64 n = s->size, next_x = padded(n);
+    const float *x = s->factor_x ? s->factor_x : s->x;
     for (i64 begin = first, end; begin < last; begin = end) {
         end = min_i64(last, begin + cached_columns(n));
         for (i64 k = 0; k < tiles(rows); k++)
             for (i64 column = begin; column < end; column += WIDTH) {
                 const i64 row = tile_begin(rows, k), height = tile_begin(rows, k + 1) - row;
-                const matmul_args f = {s->x + (from + row) * n, n, n, s->packed + column * n, 0, 0};
+                const matmul_args f = {x + (from + row) * next_x, next_x, n, s->packed + column * next_x, 0, 0};
                 product(height, min_i64(WIDTH, end - column), f, s->bias ? s->bias + column : 0, 0,
                         logits + row * next + column - first, next);
             }
@@ -84,18 +89,20 @@ static void forward_rows(const void *p, i64 thread) {
 }
 
 void softmax_forward(softmax *s) {
-    in_threads(pack_weight, s, s->threads);
+    in_threads(pack_inputs, s, s->threads);
     in_threads(forward_rows, s, s->threads);
 }
 
 static i64 rows_of(const softmax *s) { return min_i64(s->block, s->rows - s->block_start); }
 
-/* The thread's panels of the block's x. */
+/* The thread's panels of the block's x, of GRADIENT_ROWS rows after the other. */
 static void pack_rows(const void *p, i64 thread) {
     const softmax *s = p;
     const i64 all = panels(s->size);
     const i64 first = split_begin(all, thread, s->threads), last = split_begin(all, thread + 1, s->threads);
-    pack(s->x + s->block_start * s->size, rows_of(s), s->size, first, last, s->packed);
+    for (i64 from = 0; from < rows_of(s); from += GRADIENT_ROWS)
+        pack(s->x + (s->block_start + from) * s->size, 1, min_i64(GRADIENT_ROWS, rows_of(s) - from), s->size, first,
+             last, s->packed + from * all * WIDTH);
 }
 
 /* The gradient of the logits of some words: d_out o (one at the target - softmax), (rows, SLICE). */
@@ -114,12 +121,12 @@ static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float 
     const i64 n = s->size, depth = last - first, rows = rows_of(s);
     for (i64 begin = 0, end; begin < n; begin = end) {
         end = min_i64(n, begin + cached_columns(depth));
-        pack(s->weight + first * n, depth, n, begin / WIDTH, panels(end), packed);
+        pack(s->weight + first * n, 1, depth, n, begin / WIDTH, panels(end), packed);
         for (i64 k = 0; k < tiles(rows); k++)
             for (i64 column = begin; column < end; column += WIDTH) {
                 const i64 row = tile_begin(rows, k), height = tile_begin(rows, k + 1) - row;
                 float *to = dx + (s->block_start + row) * n + column;
-                const matmul_args f = {d + row * SLICE, SLICE, depth, packed + column * depth, 0, WIDTH};
+                const matmul_args f = {d + row * SLICE, SLICE, depth, packed + column * padded(depth), 0, WIDTH};
                 product(height, min_i64(WIDTH, end - column), f, to, n, to, n);
             }
     }
@@ -127,18 +134,22 @@ static void x_grad(const softmax *s, i64 first, i64 last, const float *d, float 
 
 /* dw += d^T x and db += the sum of d, of some words */
 static void weight_grad(const softmax *s, i64 first, i64 last, const float *d) {
-    const i64 n = s->size, depth = rows_of(s), all = last - first;
-    float part[DEPTH * ROWS];
-    for (i64 k = 0; s->dw && k < tiles(all); k++) {
-        const i64 j = tile_begin(all, k), rows = tile_begin(all, k + 1) - j;
-        copy_columns(rows, depth, d + j, SLICE, part);
-        for (i64 column = 0; column < n; column += WIDTH) {
-            float *to = s->dw + (first + j) * n + column;
-            const matmul_args f = {part, TRANSPOSED, depth, s->packed + column * depth, 0, WIDTH};
-            product(rows, min_i64(WIDTH, n - column), f, s->block_start ? to : 0, n, to, n);
+    const i64 n = s->size, all = last - first;
+    float part[GRADIENT_ROWS * ROWS] __attribute__((aligned(64)));
+    for (i64 from = 0; s->dw && from < rows_of(s); from += GRADIENT_ROWS) {
+        const i64 depth = min_i64(GRADIENT_ROWS, rows_of(s) - from);
+        const float *packed = s->packed + from * panels(n) * WIDTH;
+        for (i64 k = 0; k < tiles(all); k++) {
+            const i64 j = tile_begin(all, k), rows = tile_begin(all, k + 1) - j;
+            load_transposed(rows, depth, d + from * SLICE + j, SLICE, part);
+            for (i64 column = 0; column < n; column += WIDTH) {
+                float *to = s->dw + (first + j) * n + column;
+                const matmul_args f = {part, transposed_row(depth), depth, packed + column * padded(depth), 0, WIDTH};
+                product(rows, min_i64(WIDTH, n - column), f, s->block_start + from ? to : 0, n, to, n);
+            }
         }
     }
-    for (i64 row = 0; s->db && row < depth; row++) add(all, d + row * SLICE, s->db + first);
+    for (i64 row = 0; s->db && row < rows_of(s); row++) add(all, d + row * SLICE, s->db + first);
 }
 
 static void backward_words(const void *p, i64 thread) {
@@ -149,8 +160,9 @@ static void backward_words(const void *p, i64 thread) {
     for (i64 first = split_begin(slices, thread, s->threads) * SLICE; first < min_i64(end, s->words); first += SLICE) {
         const i64 last = min_i64(first + SLICE, s->words);
         logits_grad(s, first, last, d);
-        if (s->dx) x_grad(s, first, last, d, s->dx + thread * s->rows * s->size, packed);
         weight_grad(s, first, last, d);
+        for (i64 row = 0; s->dx && row < rows_of(s); row++) convert_row(last - first, d + row * SLICE);
+        if (s->dx) x_grad(s, first, last, d, s->dx + thread * s->rows * s->size, packed);
     }
 }
 

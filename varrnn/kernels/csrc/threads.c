@@ -1,5 +1,7 @@
 /* Work in torch's OpenMP threads: a second thread pool would compete with them for the cores. */
 
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include "tiles.h"
@@ -20,6 +22,23 @@ typedef struct {
     i64 num_shares;
 } work_item;
 
+#if defined(SPLIT_BFLOAT16)
+__thread i64 tile_rows __attribute__((visibility("hidden"))) = 0;
+
+/* Other code in the thread may set the tile registers up in another way. */
+static void release_registers(void) {
+    if (tile_rows) _tile_release();
+    tile_rows = 0;
+}
+
+enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+
+/* Linux lets a process use the tile registers once it has asked; 0 if it may. */
+i64 request_tiles(void) { return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA); }
+#else
+static void release_registers(void) {}
+#endif
+
 /* Gradients that vanish over many steps become denormal numbers, and products of these take a hundred times longer on
  * many processors: here they are zero. The bits of the control register are FTZ (results) and DAZ (factors). */
 static void run_share(const work_item *all, i64 share) {
@@ -27,6 +46,7 @@ static void run_share(const work_item *all, i64 share) {
     _mm_setcsr(before | 0x8040);
     all->work_fn(all->p, share);
     _mm_setcsr(before);
+    release_registers();
 }
 
 /* There may be fewer threads than were asked for (OMP_THREAD_LIMIT, OMP_DYNAMIC): then one takes several shares. */
@@ -42,6 +62,7 @@ void in_threads(void (*work_fn)(const void *, i64), const void *p, i64 num_share
 }
 
 i64 tile_width(void) { return WIDTH; }
+i64 padded_depth(i64 depth) { return padded(depth); }
 
 i64 panel_cache __attribute__((visibility("hidden"))) = 1 << 19;
 
