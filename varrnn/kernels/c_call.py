@@ -15,7 +15,7 @@ CHUNK_ROWS = 512  # rows of a chunk of steps, about: their gates fit into the se
 # Rows of x and h that are multiplied into a weight's gradient at once (csrc/layer.h: depth): their panels hold at most
 # PANEL_NUMBERS numbers, which fit into that cache too.
 PANEL_NUMBERS, MIN_DEPTH, MAX_DEPTH = 3 * 2**16, 64, 512
-SPLIT_TILE_ROWS = 32  # of csrc/split_tiles.h
+SPLIT_TILE_ROWS, SPLIT_PANEL_NUMBERS = 32, 2**18  # of csrc/split_tiles.h
 
 
 class Mask(ctypes.Structure):
@@ -152,6 +152,9 @@ class Call:
         arguments = self.arguments
         columns = c_library.padded_columns(max(arguments.inputs, arguments.size))
         depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
+        if self.split:  # parts of equal depth: a sum that is continued costs more beside faster products
+            depth = max(MIN_DEPTH, min(MAX_DEPTH, SPLIT_PANEL_NUMBERS // columns))
+            depth = -(-self.chunk_rows // -(-self.chunk_rows // depth))
         self.set_ints(depth=depth, packed_columns=columns)
         self.set_tensors(packed_x=self.x.new_empty(arguments.threads, self.padded(depth), columns))
 

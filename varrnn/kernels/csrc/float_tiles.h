@@ -26,7 +26,6 @@ INLINE i64 tile_begin(i64 rows, i64 k) { return rows * k / tiles(rows); }
 
 enum { TRANSPOSED = 0 };
 
-enum { LINE = 16 };       /* floats of a cache line */
 enum { AHEAD = 24 };      /* rows of b that are prefetched, for weights that are larger than the cache */
 
 /* Prefetch the numbers of a tile, for writing: tens of memory accesses at its end would otherwise wait for each other. */
@@ -163,6 +162,17 @@ INLINE void write_factor(i64 n, const float *from, const float *z, float *row, i
 /* Nothing is to be done with a row of numbers that becomes a first factor, or with a panel once it is packed. */
 INLINE void convert_row(i64 n, float *row) { (void)n, (void)row; }
 INLINE void convert_panel(i64 depth, float *panel) { (void)depth, (void)panel; }
+
+/* Some panels of a matrix (depth, columns), `next` after the other; row by row, as they lie in memory. */
+static void pack_panels(const float *from, i64 depth, i64 columns, i64 first, i64 last, float *to, i64 next) {
+    for (i64 k = 0; k < depth; k++, from += columns)
+        for (i64 panel = first; panel < last; panel++) {
+            float *row = to + panel * next + k * WIDTH;
+            const i64 width = min_i64(WIDTH, columns - panel * WIDTH);
+            memcpy(row, from + panel * WIDTH, width * sizeof(float));
+            memset(row + width, 0, (WIDTH - width) * sizeof(float));
+        }
+}
 
 /* A panel of up to WIDTH rows of a matrix, transposed; LANES entries of a row at a time. */
 static void pack_transposed_panel(i64 columns, i64 depth, const float *from, i64 row, float *panel) {

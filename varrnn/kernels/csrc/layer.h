@@ -170,6 +170,12 @@ static void project(const layer *s, blocks all) {
     }
 }
 
+/* The columns of the k-th panel of a region at step t: every other step takes them in reverse, so that it begins with
+ * the panels of U that are still in the cache. */
+INLINE i64 panel_column(region at, i64 t, i64 k) {
+    return at.column + (t % 2 ? panels(at.end - at.column) - 1 - k : k) * WIDTH;
+}
+
 /* to += the gradient of h at step t through `count` gates: da U of a region, whose first column begins a panel, through
  * the mask, summed over gates. da has the region's first row, as a first factor; its rows are `next` long; m is the
  * first gate's mask. A panel of U serves all rows before the next is read. */
@@ -177,10 +183,10 @@ static void state_grad(const layer *s, i64 t, i64 count, const float *da, i64 ne
                        const float *packed, float *to) {
     const i64 n = padded(s->size), copies = m && s->z_h.num_gates > 1 ? count : 1, depth = count / copies * n;
     float sums[ROWS * WIDTH];
-    for (i64 column = at.column; column < at.end; column += WIDTH)
+    for (i64 panel_number = 0; panel_number < panels(at.end - at.column); panel_number++)
         for (i64 k = 0; at.rows > 0 && k < tiles(at.rows); k++)
             for (i64 copy = 0; copy < copies; copy++) {
-                const i64 width = min_i64(WIDTH, s->size - column);
+                const i64 column = panel_column(at, t, panel_number), width = min_i64(WIDTH, s->size - column);
                 const i64 row = tile_begin(at.rows, k), rows = tile_begin(at.rows, k + 1) - row;
                 const float *panel = packed + (column / WIDTH * copies + copy) * depth * WIDTH;
                 const matmul_args f = {factor_at(da + row * next, copy * n), next, depth, panel, few_rows(s, t),

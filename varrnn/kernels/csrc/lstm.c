@@ -67,10 +67,10 @@ static void forward_units(const void *cell, i64 t, region at) {
     const lstm *p = cell;
     const layer *s = &p->all;
     const float *previous = t ? p->c + begin_of(s, t - 1) * s->size : p->c0;
-    for (i64 column = at.column; column < at.end; column += WIDTH)
+    for (i64 panel = 0; panel < panels(at.end - at.column); panel++)
         for (i64 k = 0; k < tiles(at.rows); k++) {
             const i64 first = tile_begin(at.rows, k), height = tile_begin(at.rows, k + 1) - first;
-            forward_tile(p, t, at.row + first, height, column, previous);
+            forward_tile(p, t, at.row + first, height, panel_column(at, t, panel), previous);
         }
 }
 

@@ -105,11 +105,14 @@ static void pack_rows(const void *p, i64 thread) {
              last, s->packed + from * all * WIDTH);
 }
 
+enum { AHEAD_ROWS = 4 }; /* rows of logits that are prefetched */
+
 /* The gradient of the logits of some words: d_out o (one at the target - softmax), (rows, SLICE). */
 static void logits_grad(const softmax *s, i64 first, i64 last, float *d) {
     for (i64 row = s->block_start; row < s->block_start + rows_of(s); row++, d += SLICE) {
         const float *logits = s->logits + row * s->words + first, logsumexp = s->logsumexp[row], g = s->d_out[row];
         const i64 target = s->targets[row];
+        for (i64 j = 0; j < last - first; j += LINE) __builtin_prefetch(logits + AHEAD_ROWS * s->words + j);
 #pragma omp simd
         for (i64 j = 0; j < last - first; j++) d[j] = -g * exp_(logits[j] - logsumexp);
         if (first <= target && target < last) d[target - first] += g;

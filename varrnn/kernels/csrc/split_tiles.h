@@ -80,25 +80,39 @@ INLINE void transpose(__m512 *x) {
     }
 }
 
+/* Up to DEPTH_STEP rows of up to WIDTH columns as tiles of a panel, with zeros for the others. */
+INLINE void write_tiles(i64 rows, i64 columns, const float *from, i64 row, float *panel) {
+    for (i64 side = 0; side < 2; side++)
+        for (i64 k = 0; k < DEPTH_STEP; k += 2) {
+            const __mmask16 which = lanes_left(columns - side * LANES);
+            const float *source = from + k * row + side * LANES;
+            const __m512 even = _mm512_maskz_loadu_ps(k < rows ? which : 0, source);
+            const __m512 odd = _mm512_maskz_loadu_ps(k + 1 < rows ? which : 0, source + row);
+            const __m512 even_hi = round_bfloat16(even), odd_hi = round_bfloat16(odd);
+            const __m512 even_lo = round_bfloat16(_mm512_sub_ps(even, even_hi));
+            const __m512 odd_lo = round_bfloat16(_mm512_sub_ps(odd, odd_hi));
+            float *hi = panel + (side * TILE_ROWS + k / 2) * LANES, *lo = hi + 2 * TILE_ROWS * LANES;
+            _mm512_storeu_si512(hi, _mm512_or_si512(_mm512_srli_epi32((__m512i)even_hi, 16), (__m512i)odd_hi));
+            _mm512_storeu_si512(lo, _mm512_or_si512(_mm512_srli_epi32((__m512i)even_lo, 16), (__m512i)odd_lo));
+        }
+}
+
 /* Turn a panel of `depth` rows of WIDTH numbers into tiles, in the same memory. */
 static void convert_panel(i64 depth, float *panel) {
     for (i64 k = 0; k < depth; k += DEPTH_STEP, panel += DEPTH_STEP * WIDTH) {
         float copy[DEPTH_STEP * WIDTH] __attribute__((aligned(LINE_BYTES)));
         const i64 rows = min_i64(DEPTH_STEP, depth - k);
         memcpy(copy, panel, rows * WIDTH * sizeof(float));
-        memset(copy + rows * WIDTH, 0, (DEPTH_STEP - rows) * WIDTH * sizeof(float));
-        for (i64 side = 0; side < 2; side++)
-            for (i64 pair = 0; pair < TILE_ROWS; pair++) {
-                const float *from = copy + 2 * pair * WIDTH + side * LANES;
-                const __m512 even = _mm512_load_ps(from), odd = _mm512_load_ps(from + WIDTH);
-                const __m512 even_hi = round_bfloat16(even), odd_hi = round_bfloat16(odd);
-                const __m512 even_lo = round_bfloat16(_mm512_sub_ps(even, even_hi));
-                const __m512 odd_lo = round_bfloat16(_mm512_sub_ps(odd, odd_hi));
-                float *hi = panel + (side * TILE_ROWS + pair) * LANES, *lo = hi + 2 * TILE_ROWS * LANES;
-                _mm512_storeu_si512(hi, _mm512_or_si512(_mm512_srli_epi32((__m512i)even_hi, 16), (__m512i)odd_hi));
-                _mm512_storeu_si512(lo, _mm512_or_si512(_mm512_srli_epi32((__m512i)even_lo, 16), (__m512i)odd_lo));
-            }
+        write_tiles(rows, WIDTH, copy, WIDTH, panel);
     }
+}
+
+/* Some panels of a matrix (depth, columns), `next` after the other; the columns of some rows, as they lie in memory. */
+static void pack_panels(const float *from, i64 depth, i64 columns, i64 first, i64 last, float *to, i64 next) {
+    for (i64 k = 0; k < depth; k += DEPTH_STEP)
+        for (i64 panel = first; panel < last; panel++)
+            write_tiles(min_i64(DEPTH_STEP, depth - k), columns - panel * WIDTH, from + k * columns + panel * WIDTH,
+                        columns, to + panel * next + k * WIDTH);
 }
 
 /* A panel of up to WIDTH rows of a matrix, transposed: two adjacent numbers of a row are 32 bits of a tile's column. */
@@ -134,9 +148,11 @@ static void load_transposed(i64 columns, i64 depth, const float *from, i64 row, 
         for (i64 k = 0; k < size; k += LANES) {
             const __mmask16 which = lanes_left(columns - first);
             __m512 block[LANES];
-            for (int i = 0; i < LANES; i++)
-                block[i] = k + i < depth ? _mm512_maskz_loadu_ps(which, from + (k + i) * row + first)
-                                         : _mm512_setzero_ps();
+            for (int i = 0; i < LANES; i++) {
+                const float *source = from + (k + i) * row + first;
+                block[i] = k + i < depth ? _mm512_maskz_loadu_ps(which, source) : _mm512_setzero_ps();
+                __builtin_prefetch(source + ROWS); /* of the next tile */
+            }
             transpose(block);
             for (int j = 0; j < LANES; j++) {
                 if (first + j >= columns) break;

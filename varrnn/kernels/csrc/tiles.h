@@ -16,6 +16,7 @@ enum { LANES = 8 };
 #endif
 enum { WIDTH = 2 * LANES };   /* a tile has up to ROWS rows and WIDTH columns */
 enum { FEW = 3 };             /* rows */
+enum { LINE = 16 };           /* floats of a cache line */
 enum { PACK_AHEAD = 64 };     /* floats of a row of a weight that are prefetched while it is packed */
 
 #define INLINE static inline __attribute__((always_inline))
@@ -63,18 +64,10 @@ typedef struct {
 #include "float_tiles.h"
 #endif
 
-/* Some panels of a weight (gates * size, columns), each (gates, size), zeros at the end of the last; row by row, as they
- * lie in memory. */
+/* Some panels of a weight (gates * size, columns), each (gates, size), zeros at the end of the last. */
 static void pack(const float *from, i64 gates, i64 size, i64 columns, i64 first, i64 last, float *to) {
-    for (i64 gate = 0; gate < gates; gate++)
-        for (i64 k = 0; k < size; k++, from += columns)
-            for (i64 panel = first; panel < last; panel++) {
-                float *row = to + ((panel * gates + gate) * padded(size) + k) * WIDTH;
-                const i64 width = min_i64(WIDTH, columns - panel * WIDTH);
-                memcpy(row, from + panel * WIDTH, width * sizeof(float));
-                memset(row + width, 0, (WIDTH - width) * sizeof(float));
-            }
-    for (i64 k = first * gates; k < last * gates; k++) convert_panel(size, to + k * padded(size) * WIDTH);
+    for (i64 gate = 0; gate < gates; gate++, from += size * columns)
+        pack_panels(from, size, columns, first, last, to + gate * padded(size) * WIDTH, gates * padded(size) * WIDTH);
 }
 
 /* Some panels of a weight (gates * size, columns) whose gates are transposed, each to (columns, size). */
