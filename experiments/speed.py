@@ -19,8 +19,9 @@ NOTE = """\
 Words per second of full training steps; in brackets, relative to nn.LSTM. All candidates run in turn in one process, \
 so compare numbers of one column only. Matrix products alone: those of a step, computed by torch. Autograd loop: a \
 Python loop over time steps, the usual implementation of recurrent dropout. "untied / tied": the paper's is from the \
-words per second in Table 1; on a GPU, untied weights take four products one after the other. Ratios are medians over \
-rounds of measurement, so they may differ from the quotients of the words per second."""
+words per second in Table 1; on a GPU, untied weights take four products one after the other. precision=high: products \
+of sums of two bfloat16 numbers, on processors with AMX; everything else is float32. Ratios are medians over rounds of \
+measurement, so they may differ from the quotients of the words per second."""
 
 LAUNCHES_NOTE = """\
 Kernels that one training step launches: drawing masks, forward and backward pass, clipping and SGD on one window \
@@ -73,7 +74,9 @@ def _number(value: float | None, digits: int = 2) -> str:
 def ratios(size: str, machines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The rows below the words per second of a size."""
     paper = f" (the paper's GPU: {PAPER[size]:.2f})" if size in PAPER else ""
-    mc = [(speeds.get("mc") or {}).get("batched_to_loop") for speeds in machines]
+    mc, mc_high = (
+        [(speeds.get("mc") or {}).get(key) for speeds in machines] for key in ("batched_to_loop", "high_to_batched")
+    )
     parallel = [(speeds.get("side_by_side") or {}).get("ratio") for speeds in machines]
     return [
         [f"untied / tied{paper}", *(_number(untied_to_tied(speeds)) for speeds in machines)],
@@ -81,6 +84,7 @@ def ratios(size: str, machines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             "MC dropout, samples in one batch / autograd loop with one at a time",
             *(_number(value, digits=1) for value in mc),
         ],
+        ["MC dropout, samples in one batch: precision=high / float32", *map(_number, mc_high)],
         ["several runs with one thread each / one run with all threads", *map(_number, parallel)],
     ]
 

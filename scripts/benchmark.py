@@ -62,7 +62,8 @@ def arguments() -> argparse.Namespace:
         "--precision",
         default="highest",
         choices=PRECISIONS,
-        help="precision of matrix products on a GPU: highest (float32) or high (TF32)",
+        help="precision of matrix products: highest (float32), or high (TF32 on a GPU, sums of two bfloat16 numbers "
+        "on a CPU with AMX)",
     )
     parser.add_argument(
         "--clock",
@@ -124,6 +125,8 @@ def measure_mc(shape: benchmark_candidates.Shape, timer: Timer) -> dict[str, flo
     times = timer.interleave({name: step for name, (step, _) in candidates.items()}, share=0.3)
     rates = {name: candidates[name][1] / statistics.median(own) for name, own in times.items()}
     ratios = {f"batched_to_{name}": rates["batched"] / rates[name] for name in ("loop", "sequential")}
+    if "batched_high" in rates:
+        ratios["high_to_batched"] = paired_ratios(times, "batched")["batched_high"]
     return {**rates, **ratios, "rows": MC_ROWS}
 
 
@@ -149,6 +152,8 @@ def table(name: str, found: dict[str, Any]) -> str:
             f"MC, words x samples/s: usual loop {mc['loop']:,.0f} and ours {mc['sequential']:,.0f} one stream a time; "
             f"in rows of {mc['rows']} {mc['batched']:,.0f}: {mc['batched_to_loop']:.1f} times the loop"
         )
+        if "high_to_batched" in mc:
+            lines[-1] += f"; with precision=high {mc['batched_high']:,.0f}: {mc['high_to_batched']:.2f} times that"
     if "side_by_side" in found:
         both = found["side_by_side"]
         lines.append(

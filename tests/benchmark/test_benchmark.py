@@ -19,6 +19,8 @@ TINY = candidates.Shape(8, 2, 4, 3, 30, 30, 0.25, 0.1, 5.0)
 SCRIPT = ROOT / "scripts" / "benchmark.py"
 KEYS = {"limit", "nn_lstm", "loop_tied", "loop_untied", "variational_tied", "variational_untied", "naive", "moon"}
 KEYS |= {"variational_tied_torch"} if c_library.get_library() is not None else set()
+HAS_AMX = c_library.split_status()[0] is not None
+KEYS |= {"variational_untied_high"} if HAS_AMX else set()
 
 PROTOCOLS = {f"{protocol}_{cell}" for protocol in ("paper", "authors_code") for cell in ("lstm", "gru")}
 
@@ -52,6 +54,7 @@ def test_json_table_and_chart(benchmark, monkeypatch, tmp_path, capsys):
             assert set(found[ratios]) == KEYS | (PROTOCOLS if size == "sentiment" else set())
         assert found["ratio_to_limit"]["limit"] == found["ratio_to_nn_lstm"]["nn_lstm"] == 1
     assert record["medium"]["mc"]["batched"] > record["medium"]["mc"]["sequential"]
+    assert ("high_to_batched" in record["medium"]["mc"]) is HAS_AMX
     assert chart.stat().st_size > 1000 and benchmark.benchmark_path(record["machine"]).parent.name == "benchmark"
     assert "untied / tied" in capsys.readouterr().out
 
@@ -196,3 +199,20 @@ def test_one_candidate_runs_without_the_c_code():
         with record_backends() as used:
             steps[name]()
         assert set(used) == {backend}
+
+
+@pytest.mark.skipif(not HAS_AMX, reason=c_library.split_status()[1])
+def test_one_candidate_computes_split_products(monkeypatch):
+    """For its own step only; with --precision high all candidates do, and it is left out."""
+    used, usual = set(), c_library.get_product_library
+    monkeypatch.setattr(c_library, "get_product_library", lambda: used.add(usual()) or usual())
+    steps = candidates.candidates(TINY, torch.device("cpu"))
+    for name, library in (("variational_untied_high", c_library.split_status()[0]), ("naive", c_library.get_library())):
+        used.clear()
+        steps[name]()
+        assert used == {library} and torch.get_float32_matmul_precision() == "highest"
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert "variational_untied_high" not in candidates.candidates(TINY, torch.device("cpu"))
+    finally:
+        torch.set_float32_matmul_precision("highest")

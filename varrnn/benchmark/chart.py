@@ -18,6 +18,7 @@ LABELS = {
     "moon": "ours, Moon et al.",
     "variational_tied": "ours, variational tied",
     "variational_untied": "ours, variational untied",
+    "variational_untied_high": "ours, variational untied, precision=high",
     "variational_tied_torch": "ours, variational tied, torch operations",
     "paper_lstm": "protocol=paper, LSTM",
     "authors_code_lstm": "protocol=authors_code, LSTM",
