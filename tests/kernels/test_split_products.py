@@ -139,6 +139,13 @@ def test_numbers_that_are_not_finite_stay_visible() -> None:
 
 
 @needs_amx
+def test_an_empty_batch() -> None:
+    torch.set_float32_matmul_precision("high")
+    y, *_, grad_w_ih, _, _, _ = run_layer(RATES["untied"], (3, 0, 4, 5))
+    assert y.shape == (3, 0, 5) and not grad_w_ih.any()
+
+
+@needs_amx
 @pytest.mark.parametrize("make", [VariationalGRU, VariationalRNN])
 def test_other_cells_stay_in_float32(make: type) -> None:
     layer, x = make(20, 30, dropout=0.2), torch.randn(5, 6, 20)

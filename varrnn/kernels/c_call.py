@@ -134,18 +134,15 @@ class Call:
         )
 
     def alloc_factor(self, z: Tensor | None, rows: int, units: int) -> Tensor | None:
-        """Memory for x or h as a first factor, zeros behind the units; None where it is the tensor itself."""
+        """Memory for x or h as a first factor; None where it is the tensor itself."""
         if z is None and not self.split:
             return None
-        return self.alloc_rows(1 if z is None else z.shape[1], rows, self.padded(units))
-
-    def alloc_rows(self, *shape: int) -> Tensor:
-        return (self.x.new_zeros if self.split else self.x.new_empty)(shape)
+        return self.x.new_empty(1 if z is None else z.shape[1], rows, self.padded(units))
 
     def alloc_factor_da(self) -> None:
         """Memory for da as a first factor, where da itself is not one."""
         row = self.arguments.num_gates * self.padded(self.arguments.size)
-        self.set_tensors(factor_da=self.alloc_rows(self.chunk_rows, row) if self.split else None)
+        self.set_tensors(factor_da=self.x.new_empty(self.chunk_rows, row) if self.split else None)
 
     def alloc_panels(self) -> None:
         """Memory of each thread for some rows of x or h in panels, which a weight's gradient is computed from."""
@@ -154,7 +151,7 @@ class Call:
         depth = max(MIN_DEPTH, min(MAX_DEPTH, PANEL_NUMBERS // columns))
         if self.split:  # parts of equal depth: a sum that is continued costs more beside faster products
             depth = max(MIN_DEPTH, min(MAX_DEPTH, SPLIT_PANEL_NUMBERS // columns))
-            depth = -(-self.chunk_rows // -(-self.chunk_rows // depth))
+            depth = -(-self.chunk_rows // max(1, -(-self.chunk_rows // depth)))
         self.set_ints(depth=depth, packed_columns=columns)
         self.set_tensors(packed_x=self.x.new_empty(arguments.threads, self.padded(depth), columns))
 

@@ -100,7 +100,7 @@ def run_forward(
     piece = c_library.threads(rows, len(weight)) * lib.logits_piece_size()
     logits = x.new_empty(rows, len(weight)) if save_logits else x.new_empty(piece)
     packed = x.new_empty(depth * c_library.padded_columns(len(weight)))
-    factor_x = None if lib is c_library.get_library() else x.new_zeros(rows, depth)
+    factor_x = None if lib is c_library.get_library() else x.new_empty(rows, depth)
     out, logsumexp = x.new_empty(rows), x.new_empty(rows)
     made = {"factor_x": factor_x, "packed": packed, "logits": logits, "logsumexp": logsumexp, "out": out}
     run(

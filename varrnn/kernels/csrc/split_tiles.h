@@ -5,7 +5,8 @@
  *
  * A row of a first factor has its hi followed by its lo, so it takes the bytes of as many floats. A panel has for each
  * DEPTH_STEP rows four tiles of 1 KB (hi of its left and right columns, lo of both), in which two rows alternate. Both
- * have zeros up to a multiple of DEPTH_STEP.
+ * have zeros up to a multiple of DEPTH_STEP. Parts of a row are written at multiples of DEPTH_STEP, so that these zeros
+ * never fall on another part.
  */
 
 #if !defined(__AMX_BF16__) || !defined(__AVX512BF16__)
@@ -28,33 +29,33 @@ INLINE __m512 round_bfloat16(__m512 x) {
     return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)), 16);
 }
 
-/* A column of a row of a first factor, and some numbers written there, as they are or times z. */
+/* A column of a row of a first factor, and some numbers written there, as they are or times z; zeros behind them. */
 INLINE const float *factor_at(const float *row, i64 column) { return (const float *)((const uint16_t *)row + column); }
 
-INLINE void write_split(__mmask16 which, __m512 x, uint16_t *hi, uint16_t *lo) {
+INLINE void write_split(__m512 x, uint16_t *hi, uint16_t *lo) {
     const __m512 rest = _mm512_sub_ps(x, round_bfloat16(x));
-    _mm256_mask_storeu_epi16(hi, which, (__m256i)_mm512_cvtneps_pbh(x));
-    _mm256_mask_storeu_epi16(lo, which, (__m256i)_mm512_cvtneps_pbh(rest));
+    _mm256_storeu_si256((__m256i *)hi, (__m256i)_mm512_cvtneps_pbh(x));
+    _mm256_storeu_si256((__m256i *)lo, (__m256i)_mm512_cvtneps_pbh(rest));
 }
 
 INLINE __mmask16 lanes_left(i64 n) { return n >= LANES ? 0xffff : n > 0 ? (1 << n) - 1 : 0; }
 
 INLINE void write_factor(i64 n, const float *from, const float *z, float *row, i64 row_size, i64 column) {
     uint16_t *hi = (uint16_t *)row + column;
-    for (i64 j = 0; j < n; j += LANES) {
+    for (i64 j = 0; j < padded(n); j += LANES) {
         const __mmask16 which = lanes_left(n - j);
         __m512 x = _mm512_maskz_loadu_ps(which, from + j);
         if (z) x = _mm512_mul_ps(x, _mm512_maskz_loadu_ps(which, z + j));
-        write_split(which, x, hi + j, hi + row_size + j);
+        write_split(x, hi + j, hi + row_size + j);
     }
 }
 
 /* Turn a row of n numbers, with room for MAX_ROW, into a row of a first factor, in the same memory. */
 enum { MAX_ROW = 256 };
 static void convert_row(i64 n, float *row) {
-    float copy[MAX_ROW] = {0};
+    float copy[MAX_ROW];
     memcpy(copy, row, n * sizeof(float));
-    write_factor(padded(n), copy, 0, row, MAX_ROW, 0);
+    write_factor(n, copy, 0, row, MAX_ROW, 0);
 }
 
 /* Sixteen rows become sixteen columns. */
@@ -157,7 +158,7 @@ static void load_transposed(i64 columns, i64 depth, const float *from, i64 row, 
             for (int j = 0; j < LANES; j++) {
                 if (first + j >= columns) break;
                 uint16_t *hi = (uint16_t *)(to + (first + j) * size) + k;
-                write_split(0xffff, block[j], hi, hi + size);
+                write_split(block[j], hi, hi + size);
             }
         }
 }
@@ -178,7 +179,7 @@ static void set_tile_rows(i64 rows) {
     const uint8_t upper = min_i64(rows, TILE_ROWS), lower = rows > TILE_ROWS ? rows - TILE_ROWS : 1;
     const tile_shapes shapes = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64},
                                 {upper, upper, lower, lower, upper, lower, TILE_ROWS, TILE_ROWS}};
-    __asm__ volatile("" : : "r"(&shapes) : "memory"); /* or that _tile_loadconfig reads 64 bytes */
+    __asm__ volatile("" : : "r"(&shapes) : "memory"); /* _tile_loadconfig tells GCC of the first 8 bytes only */
     _tile_loadconfig(&shapes);
 }
 
@@ -254,7 +255,7 @@ static void whole_tile(i64 rows, matmul_args f, const float *init, i64 init_row,
     set_tile_rows(rows);
     if (init && init_row) prefetch_tile(rows, init + f.ahead, init_row);
     if (init != out) prefetch_tile(rows, out, out_row);
-    __asm__ volatile("" ::: "memory"); /* GCC is not told that _tile_loadd reads memory */
+    __asm__ volatile("" ::: "memory"); /* _tile_loadd does not tell GCC that it reads memory */
     if (rows > TILE_ROWS) multiply_tiles(1, f, init, init_row, out, out_row);
     else multiply_tiles(0, f, init, init_row, out, out_row);
 }
