@@ -233,7 +233,17 @@ def open_runs(records: Records) -> str:
         done = sum(not records.missing(run, (1,)) for run in runs)
         lines.append(f"- {artefact.title}: {done} of {len(runs)}.")
     note = "How many runs with seed 1 have a record with all epochs:"
-    return "\n".join(["## Runs with a record", "", note, "", *lines])
+    return "\n".join(["## Runs with a record", "", note, "", *lines, "", precisions(records)])
+
+
+def precisions(records: Records) -> str:
+    """How many records of this task were computed with products of lower precision."""
+    made = [record for record in records.runs if record.choices["task"] == "cornell"]
+    high = sum((record.content.get("hardware") or {}).get("precision") == "high" for record in made)
+    return (
+        f"{high} of the {len(made)} records of this task were made with `precision=high` "
+        "([what that is](../varrnn/kernels/README.md#precisionhigh)), the others in float32."
+    )
 
 
 def page(records: Records) -> str:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from helpers import ROOT
@@ -197,6 +198,14 @@ def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> No
     table = experiment("sentiment").table(full)
     row = next(row for row in table.rows if row[:3] == ["Naive dropout", "lstm", "200"])
     assert " | ".join([*row[:2], *row[3:]]) in page
+
+
+def test_the_page_counts_the_records_of_lower_precision() -> None:
+    machines = ({"precision": "high"}, {"precision": "highest"}, {}, None)
+    made = [SimpleNamespace(choices={"task": "cornell"}, content={"hardware": machine}) for machine in machines]
+    other = SimpleNamespace(choices={"task": "ptb"}, content={"hardware": {"precision": "high"}})
+    count = experiment("sentiment_page").precisions(SimpleNamespace(runs=[*made, other]))
+    assert count.startswith("1 of the 4 records ")
 
 
 def test_the_summary_ranks_the_models_and_sorts_the_claims(full: Records) -> None:

@@ -73,8 +73,10 @@ def test_table1_with_the_papers_numbers(records_of) -> None:
     moved = synthetic.table1_records("medium")
     for record in moved:
         record["hardware"] = {"cpu": "Example CPU", "gpu": "Example GPU", "earlier": ["cuda, Older GPU"]}
+        record["hardware"]["precision"] = "high"
     row = rows(table1.tables(records_of(moved))[0])["Variational (untied weights)"]
-    assert row["hardware"] == ["Example GPU; started on cuda, Older GPU"] and row["words/s, ours"] == ["–"]
+    assert row["hardware"] == ["Example GPU, precision high; started on cuda, Older GPU"]
+    assert row["words/s, ours"] == ["–"]
     assert rows(medium)["Variational (untied weights, MC)"]["test, ours"] == ["78.6 ± 0.1"]
     assert rows(large)["Variational (untied weights)"]["test, ours"] == ["not run"]
     assert rows(large)["Variational (untied weights, MC)"]["valid / test, corrected"] == ["73.3"]

@@ -64,13 +64,19 @@ def changed_machine(group: Group) -> bool:
 
 
 def hardware(groups: Iterable[Group]) -> str:
-    """The hardware of the runs: the GPU, or the CPU with its threads; for resumed runs also the earlier hardware."""
+    """The hardware of the runs: the GPU, or the CPU with its threads, and the precision of products if it is lower.
+
+    For resumed runs also the earlier hardware."""
     found = []
     for record in (record for group in groups for record in group.records):
         info = record.content.get("hardware") or {}
         threads = info.get("threads", "?")
         cpu = f"{info.get('cpu', 'unknown CPU')}, {threads} thread{'' if threads == 1 else 's'}"
-        found += [info.get("gpu") or cpu, *(f"started on {earlier}" for earlier in info.get("earlier", []))]
+        precision = f", precision {info['precision']}" if info.get("precision", "highest") != "highest" else ""
+        found += [
+            (info.get("gpu") or cpu) + precision,
+            *(f"started on {earlier}" for earlier in info.get("earlier", [])),
+        ]
     return "; ".join(dict.fromkeys(found)) or DASH
 
 
