@@ -204,8 +204,8 @@ def test_one_candidate_runs_without_the_c_code():
 @pytest.mark.skipif(not HAS_AMX, reason=c_library.split_status()[1])
 def test_one_candidate_computes_split_products(monkeypatch):
     """For its own step only; with --precision high all candidates do, and it is left out."""
-    used, usual = set(), c_library.get_product_library
-    monkeypatch.setattr(c_library, "get_product_library", lambda: used.add(usual()) or usual())
+    used, usual = set(), c_library.get_library_for_precision
+    monkeypatch.setattr(c_library, "get_library_for_precision", lambda: used.add(usual()) or usual())
     steps = candidates.candidates(TINY, torch.device("cpu"))
     for name, library in (("variational_untied_high", c_library.split_status()[0]), ("naive", c_library.get_library())):
         used.clear()

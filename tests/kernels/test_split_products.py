@@ -17,6 +17,12 @@ REASON = c_library.split_status()[1]
 needs_amx = pytest.mark.skipif(c_library.split_status()[0] is None, reason=REASON)
 TOLERANCE = 1e-4  # of the largest number of a tensor; the products' own error is 2^-16 = 1.5e-5 of theirs
 
+LAYERS = {
+    "lstm": VariationalLSTM,
+    "gru": VariationalGRU,
+    "gru reset before": functools.partial(VariationalGRU, reset_after=False),
+    "rnn": VariationalRNN,
+}
 RATES = {
     "none": DropoutRates(),
     "naive": DropoutRates.naive(0.3),
@@ -56,42 +62,52 @@ def compare(call: Callable[[], Sequence[Tensor]]) -> None:
 
 
 def run_layer(
-    rates: DropoutRates, shape: tuple[int, ...], lengths: Sequence[int] = (), grad: bool = True
+    cell: str, rates: DropoutRates, shape: tuple[int, ...], lengths: Sequence[int] = (), grad: bool = True
 ) -> list[Tensor]:
+    """Outputs, final state and the gradients of everything."""
     steps, batch, inputs, size = shape
-    layer = VariationalLSTM(inputs, size, dropout=rates)
+    layer = LAYERS[cell](inputs, size, dropout=rates)
     layer.backend = "c"
     x = torch.randn(steps, batch, inputs, requires_grad=grad)
-    state = [torch.randn(1, batch, size, requires_grad=grad) for _ in range(2)]
+    hidden = [torch.randn(1, batch, size, requires_grad=grad) for _ in range(1 + (cell == "lstm"))]
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False) if lengths else x
     with torch.set_grad_enabled(grad):
-        y, (h, c) = layer(packed, tuple(state))
-        y = y.data if lengths else y
+        y, final = layer(packed, tuple(hidden) if len(hidden) > 1 else hidden[0])
+        y, final = (y.data if lengths else y), (final if isinstance(final, tuple) else (final,))
         if not grad:
-            return [y, h, c]
-        (y * torch.randn_like(y)).sum().add((h * c).sum()).backward()
-    grads = [p.grad for p in (x, *state, *layer.parameters())]
+            return [y, *final]
+        (y * torch.randn_like(y)).sum().add(sum((state * torch.randn_like(state)).sum() for state in final)).backward()
+    grads = [p.grad for p in (x, *hidden, *layer.parameters())]
     assert all(g is not None for g in grads)
-    return [y.detach(), h.detach(), c.detach(), *(g for g in grads if g is not None)]
+    return [y.detach(), *(state.detach() for state in final), *(g for g in grads if g is not None)]
+
+
+def can_have(cell: str, name: str) -> bool:
+    return cell == "lstm" or name != "moon"  # the others have no memory
+
+
+CASES = [(cell, name) for cell in LAYERS for name in RATES if can_have(cell, name)]
 
 
 @needs_amx
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", RATES)
-def test_the_lstm(name: str, shape: tuple[int, ...]) -> None:
-    compare(functools.partial(run_layer, RATES[name], shape))
+@pytest.mark.parametrize(("cell", "name"), CASES)
+def test_layers(cell: str, name: str, shape: tuple[int, ...]) -> None:
+    compare(functools.partial(run_layer, cell, RATES[name], shape))
 
 
 @needs_amx
 @pytest.mark.parametrize("name", ["none", "untied"])
-def test_the_lstm_without_gradients(name: str) -> None:
-    compare(functools.partial(run_layer, RATES[name], (35, 20, 65, 70), grad=False))
+@pytest.mark.parametrize("cell", LAYERS)
+def test_layers_without_gradients(cell: str, name: str) -> None:
+    compare(functools.partial(run_layer, cell, RATES[name], (35, 20, 65, 70), grad=False))
 
 
 @needs_amx
 @pytest.mark.parametrize("name", ["none", "tied", "untied"])
-def test_packed_sequences(name: str) -> None:
-    compare(functools.partial(run_layer, RATES[name], (9, 45, 33, 40), [1 + k % 9 for k in range(45)]))
+@pytest.mark.parametrize("cell", LAYERS)
+def test_packed_sequences(cell: str, name: str) -> None:
+    compare(functools.partial(run_layer, cell, RATES[name], (9, 45, 33, 40), [1 + k % 9 for k in range(45)]))
 
 
 @needs_amx
@@ -112,7 +128,8 @@ def test_the_loss(shape: tuple[int, int, int]) -> None:
 
 @needs_amx
 @pytest.mark.parametrize("name", ["none", "untied"])
-def test_the_bits_do_not_depend_on_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cell", LAYERS)
+def test_the_bits_do_not_depend_on_threads(cell: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither on how threads share the work: by rows, or by units."""
     torch.set_float32_matmul_precision("high")
     results, before = [], torch.get_num_threads()
@@ -121,7 +138,7 @@ def test_the_bits_do_not_depend_on_threads(name: str, monkeypatch: pytest.Monkey
             monkeypatch.setattr("varrnn.kernels.c_call.SPLIT_TILE_ROWS", height)
             torch.set_num_threads(threads)
             torch.manual_seed(0)
-            results.append(run_layer(RATES[name], (20, 43, 70, 100)))
+            results.append(run_layer(cell, RATES[name], (20, 43, 70, 100)))
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other))
@@ -141,20 +158,8 @@ def test_numbers_that_are_not_finite_stay_visible() -> None:
 @needs_amx
 def test_an_empty_batch() -> None:
     torch.set_float32_matmul_precision("high")
-    y, *_, grad_w_ih, _, _, _ = run_layer(RATES["untied"], (3, 0, 4, 5))
+    y, *_, grad_w_ih, _, _, _ = run_layer("lstm", RATES["untied"], (3, 0, 4, 5))
     assert y.shape == (3, 0, 5) and not grad_w_ih.any()
-
-
-@needs_amx
-@pytest.mark.parametrize("make", [VariationalGRU, VariationalRNN])
-def test_other_cells_stay_in_float32(make: type) -> None:
-    layer, x = make(20, 30, dropout=0.2), torch.randn(5, 6, 20)
-    results = []
-    for precision in ("highest", "high"):
-        torch.set_float32_matmul_precision(precision)
-        torch.manual_seed(0)
-        results.append(layer(x)[0])
-    assert torch.equal(*results)
 
 
 def split_status(monkeypatch: pytest.MonkeyPatch, flags: str) -> tuple[object, str]:
@@ -168,7 +173,7 @@ def test_a_processor_without_amx_computes_in_float32(monkeypatch: pytest.MonkeyP
         assert status == (None, "float32 products: the processor does not have amx_bf16")
     monkeypatch.setattr(c_library, "split_status", lambda: status)
     torch.set_float32_matmul_precision("high")
-    assert c_library.get_product_library() is c_library.get_library() and not c_library.uses_split_products()
+    assert c_library.get_library_for_precision() is c_library.get_library() and not c_library.uses_split_products()
 
 
 @pytest.mark.skipif(c_library.get_library() is None, reason=c_library.load_status()[1])

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from varrnn.cells import Cell, LSTMCell, RNNCell, Weights
+from varrnn.cells import Cell, RNNCell, Weights
 from varrnn.dropout import Masks, is_identity
 from varrnn.kernels import c_library, cpu_cache
 from varrnn.kernels.pointwise import CANDIDATE_KINDS, GATE_KINDS
@@ -70,7 +70,7 @@ class Call:
     ) -> None:
         self.arguments, self.x, self.rows, self.batch = arguments, x, rows, rows.batch
         self.keepalive: dict[str, Tensor | None] = {}
-        lib = c_library.get_product_library() if isinstance(cell, LSTMCell) else c_library.get_library()
+        lib = c_library.get_library_for_precision()
         assert lib is not None
         self.lib = lib
         inputs, size = x.shape[-1], w.w_hh.shape[1]
@@ -129,20 +129,22 @@ class Call:
         """Memory for the masked inputs of a forward pass."""
         z_x, z_h = (self.keepalive[name] for name in ("z_x", "z_h"))
         self.set_tensors(
-            masked_x=self.alloc_factor(z_x, self.chunk_rows, self.x.shape[-1]),
-            masked_h=self.alloc_factor(z_h, self.batch, self.arguments.size),
+            masked_x=self.alloc_masked_factor(z_x, self.chunk_rows, self.x.shape[-1]),
+            masked_h=self.alloc_masked_factor(z_h, self.batch, self.arguments.size),
         )
 
-    def alloc_factor(self, z: Tensor | None, rows: int, units: int) -> Tensor | None:
-        """Memory for x or h as a first factor; None where it is the tensor itself."""
-        if z is None and not self.split:
-            return None
-        return self.x.new_empty(1 if z is None else z.shape[1], rows, self.padded(units))
+    def alloc_masked_factor(self, z: Tensor | None, rows: int, units: int) -> Tensor | None:
+        """Memory for x or h under a mask as a first factor; None where that is the tensor itself."""
+        return self.alloc_factor(rows, units) if z is None else self.x.new_empty(z.shape[1], rows, self.padded(units))
 
-    def alloc_factor_da(self) -> None:
-        """Memory for da as a first factor, where da itself is not one."""
-        row = self.arguments.num_gates * self.padded(self.arguments.size)
-        self.set_tensors(factor_da=self.x.new_empty(self.chunk_rows, row) if self.split else None)
+    def alloc_factor(self, rows: int, *units: int) -> Tensor | None:
+        """Memory for a tensor (rows, units) or (rows, gates, units) as a first factor; None where it is one."""
+        return self.x.new_empty(rows, *units[:-1], self.padded(units[-1])) if self.split else None
+
+    def alloc_da(self) -> None:
+        """Memory for the gradient of a chunk's gates."""
+        shape = (self.chunk_rows, self.arguments.num_gates, self.arguments.size)
+        self.set_tensors(da=self.x.new_empty(shape), factor_da=self.alloc_factor(*shape))
 
     def alloc_panels(self) -> None:
         """Memory of each thread for some rows of x or h in panels, which a weight's gradient is computed from."""

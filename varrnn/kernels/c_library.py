@@ -30,7 +30,7 @@ FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
     *("-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
-SPLIT_FLAGS, SPLIT_SOURCES = ("-DSPLIT_BFLOAT16",), ("lstm.c", "softmax.c", "threads.c")
+SPLIT_FLAGS = ("-DSPLIT_BFLOAT16",)
 SPLIT_CPU_FLAGS = {"amx_tile", "amx_bf16", "avx512_bf16", "avx512bw", "avx512vl"}
 ENV_VAR = "VARRNN_C_KERNELS"
 MIN_UNITS_PER_THREAD = 2000  # fewer units in a step than this are not worth a second thread
@@ -103,8 +103,8 @@ def get_library() -> ctypes.CDLL | None:
     return load_status()[0]
 
 
-def get_product_library() -> ctypes.CDLL | None:
-    """The code of the LSTM and of the loss: with split products if torch's precision of products allows them."""
+def get_library_for_precision() -> ctypes.CDLL | None:
+    """The compiled code, with split products where torch's precision of products allows them, or None."""
     if torch.get_float32_matmul_precision() == "highest" or get_library() is None:
         return get_library()
     return split_status()[0] or get_library()
@@ -112,7 +112,7 @@ def get_product_library() -> ctypes.CDLL | None:
 
 def uses_split_products() -> bool:
     """Whether products are computed with sums of two bfloat16 numbers now (csrc/split_tiles.h)."""
-    return get_library() is not None and get_product_library() is not get_library()
+    return get_library() is not None and get_library_for_precision() is not get_library()
 
 
 @functools.cache
@@ -201,9 +201,7 @@ def build_with(compiler: Sequence[str], folder: Path, flags: tuple[str, ...] = F
         return target
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / target.name
-        wanted = SPLIT_SOURCES if set(SPLIT_FLAGS) <= set(flags) else [f.name for f in sources if f.suffix == ".c"]
-        files = [str(file) for file in sources if file.name in wanted]
-        command = [*compiler, *flags, "-o", str(made), *files, "-lm"]
+        command = [*compiler, *flags, "-o", str(made), *(str(file) for file in sources if file.suffix == ".c"), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])

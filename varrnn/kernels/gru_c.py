@@ -21,7 +21,7 @@ class Arguments(ctypes.Structure):
     _fields_ = (
         *LAYER_FIELDS,
         *int_fields("reset_after"),
-        *ptr_fields("bias_hn", "h_n", "read", "packed_n", "dh_n", "db_hh"),
+        *ptr_fields("bias_hn", "h_n", "read", "factor_read", "packed_n", "dh_n", "factor_dh_n", "db_hh"),
     )
 
 
@@ -43,6 +43,7 @@ def run_forward(
     h_n = x.new_empty(*kept, size) if cell.reset_after else None
     call.set_ints(save_gates=save_gates)
     call.alloc_masked()
+    call.set_tensors(factor_read=None if cell.reset_after else call.alloc_factor(call.batch, size))
     bias_hn = w.b_hh[2 * size :] if cell.reset_after and w.b_hh is not None else None
     call.set_tensors(bias=gru_torch.input_bias(w, cell.reset_after), bias_hn=bias_hn, gates=gates, h=h, h_n=h_n)
     call.run("gru_forward")
@@ -66,8 +67,9 @@ def run_backward(s: Saved, dh_out: Tensor | None, needs_grad: Sequence[bool]) ->
     call.set_ints(save_gates=True)
     call.alloc_panels()
     call.set_tensors(gates=s.gates, h=s.h, h_n=s.h_n, dh_out=dh_out)
-    call.set_tensors(da=s.x.new_empty(call.chunk_rows, 3 * size))
+    call.alloc_da()
     call.set_tensors(dh_n=s.x.new_empty(call.chunk_rows, size) if reset_after else None)
+    call.set_tensors(factor_dh_n=call.alloc_factor(call.chunk_rows, size) if reset_after else None)
     call.set_tensors(packed_n=call.pack_buffer(1, size, size), dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh)
     call.set_tensors(db=b_ih, db_hh=b_hh)
     call.run("gru_backward")

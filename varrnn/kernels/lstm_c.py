@@ -58,9 +58,8 @@ def run_backward(s: Saved, dh_out: Tensor | None, dc_out: Tensor | None, needs_g
     db = s.x.new_zeros(s.gates.shape[-1]) if needs_grad[5] or needs_grad[6] else None
     call.set_ints(save_gates=True)
     call.alloc_panels()
-    call.alloc_factor_da()
-    da = s.x.new_empty(call.chunk_rows, s.gates.shape[-1])
-    call.set_tensors(gates=s.gates, h=s.h, c=s.c, da=da, dh_out=dh_out, dc_out=dc_out)
+    call.alloc_da()
+    call.set_tensors(gates=s.gates, h=s.h, c=s.c, dh_out=dh_out, dc_out=dc_out)
     call.set_tensors(dh=dh, dc=dc, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=db)
     call.run("lstm_backward")
     return dx, dh, dc, dw_ih, dw_hh, *bias_grads(db, *needs_grad[5:7])

@@ -46,7 +46,8 @@ def run_backward(s: Saved, dh_out: Tensor, needs_grad: Sequence[bool]) -> tuple[
     dw_ih, dw_hh = (call.alloc_grad(w) if need else None for w, need in zip(s.w[:2], needs_grad[2:4]))
     db = s.x.new_zeros(size) if needs_grad[4] or needs_grad[5] else None
     call.alloc_panels()
-    call.set_tensors(h0=s.h0, h=s.h, dh_out=dh_out, da=s.x.new_empty(call.chunk_rows, size))
+    call.alloc_da()
+    call.set_tensors(h0=s.h0, h=s.h, dh_out=dh_out)
     call.set_tensors(dh=dh, dx=dx, dw_ih=dw_ih, dw_hh=dw_hh, db=db)
     call.run("rnn_backward")
     return dx, dh, dw_ih, dw_hh, *bias_grads(db, *needs_grad[4:6])

@@ -71,7 +71,7 @@ class TargetLogProbabilities(torch.autograd.Function):
     def backward(ctx, d_out):  # type: ignore[no-untyped-def]
         require_first_order("cross_entropy", d_out)
         x, weight, targets, logits, logsumexp = ctx.saved_tensors
-        lib, (rows, size) = c_library.get_product_library(), x.shape
+        lib, (rows, size) = c_library.get_library_for_precision(), x.shape
         assert lib is not None
         num_threads = c_library.threads(rows, len(weight))
         block = -(-rows // max(1, -(-rows // lib.sum_block_size())))
@@ -93,7 +93,7 @@ def run_forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, save_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log p, the logits and their logsumexp; without ``save_logits`` the logits are lost."""
-    lib = c_library.get_product_library()
+    lib = c_library.get_library_for_precision()
     assert lib is not None
     rows, size = x.shape
     depth = c_library.padded_depth(lib, size)
@@ -126,4 +126,4 @@ def run(
     keepalive = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in keepalive.items():
         setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    getattr(c_library.get_product_library(), function)(ctypes.byref(arguments))
+    getattr(c_library.get_library_for_precision(), function)(ctypes.byref(arguments))

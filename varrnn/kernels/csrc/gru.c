@@ -10,8 +10,10 @@ typedef struct {
     const float *bias_hn; /* (size) or NULL */
     float *h_n;           /* laid out as the gates, with one of them; reset after only */
     float *read;          /* (batch, size): r o h o z, and its gradient; reset before only */
+    float *factor_read;   /* forward: read as a first factor; NULL: read is */
     float *packed_n;      /* backward: the candidate's U in panels */
     float *dh_n;          /* (chunk_rows, size): gradient of h_n; reset after only */
+    float *factor_dh_n;   /* dh_n as a first factor; NULL: dh_n is */
     float *db_hh;         /* (3 size) or NULL; reset after only: otherwise it is that of b_ih */
 } gru;
 
@@ -25,11 +27,12 @@ INLINE const float *candidate_mask(const layer *s, i64 t, i64 row) {
     return s->z_h.data ? mask_of(&s->z_h, t, 2, s->batch, row, s->size) : 0;
 }
 
-/* sums = init + h U of one gate, for the rows of a tile and the units of a panel */
+/* sums = init + h U of one gate, for the rows of a tile and the units of a panel; h is a first factor */
 INLINE void recur(const layer *s, i64 t, i64 gate, i64 rows, i64 width, i64 column, const float *h, const float *init,
                   i64 init_row, float *sums) {
-    const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * s->size * WIDTH;
-    const matmul_args f = {h, s->size, s->size, panel, few_rows(s, t), WIDTH};
+    const i64 next = padded(s->size);
+    const float *panel = s->packed_hh + (column / WIDTH * GATES + gate) * next * WIDTH;
+    const matmul_args f = {h, next, s->size, panel, few_rows(s, t), WIDTH};
     product(rows, width, f, init, init_row, sums, WIDTH);
 }
 
@@ -45,11 +48,11 @@ static void compute_ru(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     float sums[ROWS * WIDTH];
     for (i64 gate = 0; gate < 2 + p->reset_after; gate++) {
         const i64 copy = s->z_h.num_gates > 1 ? gate : 0;
-        const float *h = s->z_h.data ? s->masked_h + copy * s->batch * n : h_before(s, t);
+        const float *h = (s->masked_h ? s->masked_h + copy * s->batch * padded(n) : h_before(s, t)) + row * padded(n);
         float *to = gate == 2 ? h_n_at(p, t, row) + column : gates_at(s, t, row) + gate * n + column;
         const float *init = gate == 2 ? (p->bias_hn ? p->bias_hn + column : 0) : to;
         const i64 next = gate == 2 ? n : GATES * n;
-        recur(s, t, gate, rows, width, column, h + row * n, init, gate == 2 ? 0 : next, sums);
+        recur(s, t, gate, rows, width, column, h, init, gate == 2 ? 0 : next, sums);
         for (i64 r = 0; r < rows; r++)
             if (gate == 2) memcpy(to + r * next, sums + r * WIDTH, width * sizeof(float));
             else if (s->gate_activation == SIGMOID) gates_pointwise(SIGMOID, width, sums + r * WIDTH, to + r * next);
@@ -74,7 +77,8 @@ static void compute_h(const gru *p, i64 t, i64 row, i64 rows, i64 column) {
     const i64 n = s->size, now = begin_of(s, t) * n, width = min_i64(WIDTH, n - column);
     const float *previous = h_before(s, t);
     float sums[ROWS * WIDTH];
-    if (!p->reset_after) recur(s, t, 2, rows, width, column, p->read + row * n, 0, 0, sums);
+    const float *read = (p->factor_read ? p->factor_read : p->read) + row * padded(n);
+    if (!p->reset_after) recur(s, t, 2, rows, width, column, read, 0, 0, sums);
     for (i64 r = 0; r < rows; r++) {
         const i64 at = (row + r) * n + column;
         float *gates = gates_at(s, t, row + r) + column;
@@ -100,6 +104,7 @@ static void forward_gates(const void *cell, i64 t, region at) {
         float *read = p->read + b * n + at.column;
         multiply(width, gates_at(s, t, b) + at.column, h_before(s, t) + b * n + at.column, read);
         if (s->z_h.data) multiply(width, read, candidate_mask(s, t, b) + at.column, read);
+        if (p->factor_read) write_factor(width, read, 0, p->factor_read + b * padded(n), padded(n), at.column);
     }
 }
 
@@ -134,9 +139,13 @@ static void reset_grad(const layer *s, i64 width, const float *r, const float *f
     else reset_pointwise(HARD_SIGMOID, width, r, factor, from, d_r);
 }
 
-/* The gradient of h_n at a step and a row; reset after only. */
+/* The gradient of h_n at a step and a row, and the same as a first factor; reset after only. */
 INLINE float *dh_n_at(const gru *p, i64 t, i64 row) {
     return p->dh_n + (begin_of(&p->all, t) - begin_of(&p->all, p->all.chunk_start) + row) * p->all.size;
+}
+INLINE float *factor_dh_n_at(const gru *p, i64 t, i64 row) {
+    const i64 at = begin_of(&p->all, t) - begin_of(&p->all, p->all.chunk_start) + row;
+    return (p->factor_dh_n ? p->factor_dh_n : p->dh_n) + at * padded(p->all.size);
 }
 
 static void backward_gates(const void *cell, i64 t, region at) {
@@ -150,9 +159,13 @@ static void backward_gates(const void *cell, i64 t, region at) {
         if (s->dh_out) add(width, s->dh_out + now + first, dh);
 #define BACKWARD(gate, candidate) gru_pointwise_grad(gate, candidate, width, n, gates, previous, dh, da)
         WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, BACKWARD)
+        for (i64 gate = 1; gate < GATES; gate++) write_factor_da(s, t, b, gate, at.column, width);
         if (!p->reset_after) continue;
+        float *dh_n = dh_n_at(p, t, b) + at.column;
         reset_grad(s, width, gates, h_n_at(p, t, b) + at.column, da + 2 * n, da);
-        multiply(width, da + 2 * n, gates, dh_n_at(p, t, b) + at.column);
+        write_factor_da(s, t, b, 0, at.column, width);
+        multiply(width, da + 2 * n, gates, dh_n);
+        if (p->factor_dh_n) write_factor(width, dh_n, 0, factor_dh_n_at(p, t, b), padded(n), at.column);
     }
 }
 
@@ -163,15 +176,17 @@ static void backward_candidate(const void *cell, i64 t, region at) {
     const i64 n = s->size, width = at.end - at.column;
     const float *m = candidate_mask(s, t, 0);
     if (p->reset_after) {
-        state_grad(s, t, 1, dh_n_at(p, t, at.row), n, m, at, p->packed_n, s->dh);
+        state_grad(s, t, 1, factor_dh_n_at(p, t, at.row), padded(n), m, at, p->packed_n, s->dh);
         return;
     }
     for (i64 b = at.row; b < at.row + at.rows; b++) memset(p->read + b * n + at.column, 0, width * sizeof(float));
-    state_grad(s, t, 1, da_at(s, t, at.row) + 2 * n, GATES * n, m, at, p->packed_n, p->read);
+    const float *da_n = factor_at(factor_da_at(s, t, at.row), 2 * padded(n));
+    state_grad(s, t, 1, da_n, factor_size(s), m, at, p->packed_n, p->read);
     for (i64 b = at.row; b < at.row + at.rows; b++) {
         const i64 first = b * n + at.column;
         const float *r = gates_at(s, t, b) + at.column, *d_read = p->read + first;
         reset_grad(s, width, r, h_before(s, t) + first, d_read, da_at(s, t, b) + at.column);
+        write_factor_da(s, t, b, 0, at.column, width);
         add_product(width, d_read, r, s->dh + first);
     }
 }
@@ -179,7 +194,7 @@ static void backward_candidate(const void *cell, i64 t, region at) {
 static void backward_state(const void *p, i64 t, region at) {
     const layer *s = p;
     const float *m = s->z_h.data ? mask_of(&s->z_h, t, 0, s->batch, 0, s->size) : 0;
-    state_grad(s, t, 2, da_at(s, t, at.row), GATES * s->size, m, at, s->packed_hh, s->dh);
+    state_grad(s, t, 2, factor_da_at(s, t, at.row), factor_size(s), m, at, s->packed_hh, s->dh);
 }
 
 /* The candidate's product with U reads another h, or has another gradient, than those of r and u. */

@@ -66,6 +66,13 @@ INLINE float *factor_da_at(const layer *s, i64 t, i64 row) {
     return first_factor(s) + (begin_of(s, t) - begin_of(s, s->chunk_start) + row) * factor_size(s);
 }
 
+/* Some units of a gate of da, which has just been computed, as a first factor. */
+INLINE void write_factor_da(const layer *s, i64 t, i64 row, i64 gate, i64 column, i64 width) {
+    const float *da = da_at(s, t, row) + gate * s->size + column;
+    if (s->factor_da)
+        write_factor(width, da, 0, factor_da_at(s, t, row), factor_size(s), gate * padded(s->size) + column);
+}
+
 /* The share of a thread in some work; p is a layer, or a cell, whose first member is a layer. */
 typedef void work_fn(const void *p, i64 thread);
 

@@ -115,8 +115,7 @@ static void backward_gates(const void *cell, i64 t, region at) {
 #define PLAIN_GRAD(gate, candidate) lstm_pointwise_grad(gate, candidate, 0, width, n, a, c, previous, 0, 0, dh, dc, da)
             WITH_ACTIVATIONS(s->gate_activation, s->candidate_activation, PLAIN_GRAD)
         }
-        for (i64 gate = 0; s->factor_da && gate < GATES; gate++)
-            write_factor(width, da + gate * n, 0, factor_da_at(s, t, b), factor_size(s), gate * padded(n) + at.column);
+        for (i64 gate = 0; gate < GATES; gate++) write_factor_da(s, t, b, gate, at.column, width);
     }
 }
 

@@ -11,13 +11,13 @@ INLINE void rnn_pointwise(const int kind, i64 n, const float *from, float *h) {
 
 static void forward_units(const void *p, i64 t, region at) {
     const layer *s = p;
-    const i64 n = s->size;
-    const float *read = s->z_h.data ? s->masked_h : h_before(s, t);
+    const i64 n = s->size, next = padded(n);
+    const float *read = s->masked_h ? s->masked_h : h_before(s, t);
     for (i64 column = at.column; column < at.end; column += WIDTH)
         for (i64 k = 0; k < tiles(at.rows); k++) {
             const i64 row = at.row + tile_begin(at.rows, k), height = at.row + tile_begin(at.rows, k + 1) - row;
             const i64 width = min_i64(WIDTH, n - column);
-            const matmul_args f = {read + row * n, n, n, s->packed_hh + column * n, few_rows(s, t), WIDTH};
+            const matmul_args f = {read + row * next, next, n, s->packed_hh + column * next, few_rows(s, t), WIDTH};
             float sums[ROWS * WIDTH], *h = s->h + (begin_of(s, t) + row) * n + column;
             product(height, width, f, gates_at(s, t, row) + column, n, sums, WIDTH);
             for (i64 r = 0; r < height; r++)
@@ -41,13 +41,14 @@ static void backward_gates(const void *p, i64 t, region at) {
         if (s->dh_out) add(width, s->dh_out + now + first, dh);
         if (s->candidate_activation == TANH) rnn_pointwise_grad(TANH, width, s->h + now + first, dh, da);
         else rnn_pointwise_grad(RELU, width, s->h + now + first, dh, da);
+        write_factor_da(s, t, b, 0, at.column, width);
     }
 }
 
 static void backward_state(const void *p, i64 t, region at) {
     const layer *s = p;
     const float *m = s->z_h.data ? mask_of(&s->z_h, t, 0, s->batch, 0, s->size) : 0;
-    state_grad(s, t, 1, da_at(s, t, at.row), s->size, m, at, s->packed_hh, s->dh);
+    state_grad(s, t, 1, factor_da_at(s, t, at.row), factor_size(s), m, at, s->packed_hh, s->dh);
 }
 
 static part_fn *const forward_parts[] = {mask_state, forward_units, 0};
