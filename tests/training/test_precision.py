@@ -31,6 +31,7 @@ def test_both_libraries(both, name, tf32):
 
 
 CPU = torch.device("cpu")
+needs_precision_of_cpu = pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="an older torch")
 
 
 @pytest.fixture
@@ -49,6 +50,32 @@ def test_the_precision_of_a_cpu(cpu_precision, monkeypatch, name, amx, used):
     device.set_precision(name, CPU)
     assert device.precision(CPU) == used == provenance.hardware(CPU).get("precision")
     assert ("precision high" in provenance.environment(CPU)) is (used == "high")
+
+
+@needs_precision_of_cpu
+@pytest.mark.parametrize(
+    ("of_gpu", "of_cpu", "used"),
+    [("tf32", "ieee", None), ("ieee", "tf32", "high"), ("tf32", "bf16", "high"), ("none", "none", None)],
+)
+def test_the_precision_of_a_cpu_and_of_a_gpu_may_differ(monkeypatch, of_gpu, of_cpu, used):
+    """Set by torch's newer options, with which get_float32_matmul_precision() raises."""
+    monkeypatch.setattr(c_library, "get_library", lambda: "float32")
+    monkeypatch.setattr(c_library, "split_status", lambda: ("split", ""))
+    matmuls = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    before = [matmul.fp32_precision for matmul in matmuls]
+    try:
+        matmuls[0].fp32_precision, matmuls[1].fp32_precision = of_gpu, of_cpu
+        assert device.precision(CPU) == used
+    finally:
+        matmuls[0].fp32_precision, matmuls[1].fp32_precision = before
+
+
+@needs_precision_of_cpu
+def test_tf32_on_a_gpu_leaves_the_products_of_a_cpu_in_float32(both, monkeypatch):
+    monkeypatch.setattr(c_library, "get_library", lambda: "float32")
+    monkeypatch.setattr(c_library, "split_status", lambda: ("split", ""))
+    device.set_precision("high", GPU)
+    assert device.precision(CPU) is None
 
 
 def test_unknown_precision():

@@ -202,8 +202,9 @@ def without_c(step: Step) -> Step:
 
 def can_raise_speed(device: torch.device) -> bool:
     """Whether this machine computes faster with precision=high, and computes in float32 now: a CPU with AMX."""
-    exact = torch.get_float32_matmul_precision() == "highest"
-    return device.type == "cpu" and exact and c_library.split_status()[0] is not None
+    if device.type != "cpu" or c_library.split_status()[0] is None:
+        return False
+    return c_library.needs_float32_products()
 
 
 def at_high_precision(step: Step) -> Step:

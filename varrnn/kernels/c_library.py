@@ -105,9 +105,20 @@ def get_library() -> ctypes.CDLL | None:
 
 def get_library_for_precision() -> ctypes.CDLL | None:
     """The compiled code, with split products where torch's precision of products allows them, or None."""
-    if torch.get_float32_matmul_precision() == "highest" or get_library() is None:
+    if needs_float32_products() or get_library() is None:
         return get_library()
     return split_status()[0] or get_library()
+
+
+def needs_float32_products() -> bool:
+    """Whether products on a CPU are float32: torch's precision, or that of its CPU code where that can be set alone.
+
+    torch.get_float32_matmul_precision() raises if the latter differs from the precision on a GPU.
+    """
+    of_cpu = getattr(torch.backends.mkldnn, "matmul", None)  # torch 2.9
+    if of_cpu is None:
+        return torch.get_float32_matmul_precision() == "highest"
+    return of_cpu.fp32_precision not in ("tf32", "bf16")
 
 
 def uses_split_products() -> bool:
