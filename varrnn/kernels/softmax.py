@@ -6,6 +6,7 @@ torch's product and cross entropy are used one after the other.
 """
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -85,7 +86,7 @@ class TargetLogProbabilities(torch.autograd.Function):
             "packed_words": x.new_empty(num_threads, lib.word_slice_size(), c_library.padded_columns(size)),
         }
         wanted = {"d_out": d_out, "dx": dx, "dw": dw, "db": db}
-        run("softmax_backward", x, weight, {**inputs, **scratch, **wanted}, block)
+        run(lib.softmax_backward, x, weight, {**inputs, **scratch, **wanted}, block)
         return None if dx is None else dx.sum(0) if num_threads > 1 else dx[0], dw, db, None
 
 
@@ -104,7 +105,7 @@ def run_forward(
     out, logsumexp = x.new_empty(rows), x.new_empty(rows)
     made = {"factor_x": factor_x, "packed": packed, "logits": logits, "logsumexp": logsumexp, "out": out}
     run(
-        "softmax_forward",
+        lib.softmax_forward,
         x,
         weight,
         {"x": x, "weight": weight, "bias": bias, "targets": targets, **made},
@@ -114,16 +115,16 @@ def run_forward(
 
 
 def run(
-    function: str,
+    function: Callable[[object], object],
     x: Tensor,
     weight: Tensor,
     tensors: dict[str, Tensor | None],
     block: int = 1,
     save_logits: bool = True,
 ) -> None:
-    """Call the C code with contiguous tensors, which are kept alive until it returns."""
+    """Call a function of the C code with contiguous tensors, which are kept alive until it returns."""
     arguments = Arguments(*x.shape, len(weight), c_library.threads(len(x), len(weight)), save_logits, block=block)
     keepalive = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     for name, tensor in keepalive.items():
         setattr(arguments, name, None if tensor is None else tensor.data_ptr())
-    getattr(c_library.get_library_for_precision(), function)(ctypes.byref(arguments))
+    function(ctypes.byref(arguments))
