@@ -237,11 +237,12 @@ def open_runs(records: Records) -> str:
 
 
 def precisions(records: Records) -> str:
-    """How many records of this task were computed with products of lower precision."""
-    made = [record for record in records.runs if record.choices["task"] == "cornell"]
-    high = sum((record.content.get("hardware") or {}).get("precision") == "high" for record in made)
+    """How many of this task's records of a CPU were computed with products of lower precision."""
+    machines = [record.content.get("hardware") or {} for record in records.runs if record.choices["task"] == "cornell"]
+    of_cpu = [machine for machine in machines if not machine.get("gpu")]
+    high = sum(machine.get("precision") == "high" for machine in of_cpu)
     return (
-        f"{high} of the {len(made)} records of this task were made with `precision=high` "
+        f"{high} of the {len(of_cpu)} records of this task that were made on a CPU were made with `precision=high` "
         "([what that is](../varrnn/kernels/README.md#precisionhigh)), the others in float32."
     )
 

@@ -210,6 +210,17 @@ def test_when_threads_share_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_c
+@pytest.mark.parametrize(
+    ("batch", "split", "shared"),
+    [(20, True, True), (63, True, True), (64, True, False), (1, True, False), (20, False, False)],
+)
+def test_when_threads_share_the_units_of_split_products(batch: int, split: bool, shared: bool) -> None:
+    """If there are fewer rows than a tile for each of them, but enough units for two threads."""
+    (found,) = with_threads((2,), lambda: c_call.share_units(torch.empty(400, 100), batch, split))
+    assert found is shared
+
+
+@needs_c
 @pytest.mark.parametrize("cell", CELLS)
 def test_size_of_the_cache_changes_nothing(cell: str) -> None:
     """Bit by bit: with a tiny cache one panel of a weight is multiplied with all rows before the next one."""

@@ -201,7 +201,8 @@ def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> No
 
 
 def test_the_page_counts_the_records_of_lower_precision() -> None:
-    machines = ({"precision": "high"}, {"precision": "highest"}, {}, None)
+    gpu = {"gpu": "A100", "precision": "high"}
+    machines = ({"precision": "high"}, {"gpu": None}, {}, None, gpu)
     made = [SimpleNamespace(choices={"task": "cornell"}, content={"hardware": machine}) for machine in machines]
     other = SimpleNamespace(choices={"task": "ptb"}, content={"hardware": {"precision": "high"}})
     count = experiment("sentiment_page").precisions(SimpleNamespace(runs=[*made, other]))

@@ -41,11 +41,18 @@ def cpu_precision():
 
 
 @pytest.mark.parametrize(
-    ("name", "amx", "used"), [("highest", True, None), ("high", True, "high"), ("high", False, None)]
+    ("name", "c_code", "amx", "used"),
+    [
+        ("highest", True, True, None),
+        ("high", True, True, "high"),
+        ("high", True, False, None),
+        ("high", False, False, "high"),
+        ("highest", False, False, None),
+    ],
 )
-def test_the_precision_of_a_cpu(cpu_precision, monkeypatch, name, amx, used):
-    """A record names it where products differ from float32: on a CPU with AMX."""
-    monkeypatch.setattr(c_library, "get_library", lambda: "float32")
+def test_the_precision_of_a_cpu(cpu_precision, monkeypatch, name, c_code, amx, used):
+    """A record names it where products differ from float32: on a CPU with AMX, or perhaps in torch's operations."""
+    monkeypatch.setattr(c_library, "get_library", lambda: "float32" if c_code else None)
     monkeypatch.setattr(c_library, "split_status", lambda: ("split", "") if amx else (None, "no AMX"))
     device.set_precision(name, CPU)
     assert device.precision(CPU) == used == provenance.hardware(CPU).get("precision")

@@ -57,8 +57,11 @@ def chunk_rows(rows: StepRows) -> int:
 def share_units(w_hh: Tensor, batch: int, split: bool) -> bool:
     """Whether threads share the units of a step instead of its rows (csrc/layer.h).
 
-    They do if no cache holds all of U, and if split products would have fewer rows than a tile."""
-    few_rows = split and batch < SPLIT_TILE_ROWS * torch.get_num_threads()
+    They do if no cache holds all of U, and if split products would have fewer rows than a tile in a step that is worth
+    more than one thread.
+    """
+    enough_units = batch * w_hh.shape[1] >= c_library.MIN_UNITS_PER_THREAD
+    few_rows = split and enough_units and batch < SPLIT_TILE_ROWS * torch.get_num_threads()
     return few_rows or w_hh.nbytes > cpu_cache.last_level()
 
 

@@ -46,9 +46,13 @@ def set_precision(name: str, device: torch.device) -> None:
 
 
 def precision(device: torch.device) -> str | None:
-    """The precision of products: "mixed" if only one of cuBLAS and cuDNN uses TF32; None for float32 on a CPU."""
+    """The precision of products: "mixed" if only one of cuBLAS and cuDNN uses TF32; None for float32 on a CPU.
+
+    Without the C code it is "high" on every CPU that torch may use another format on, whether it does or not.
+    """
     if device.type != "cuda":
-        return "high" if c_library.uses_split_products() else None
+        torch_decides = c_library.get_library() is None and not c_library.needs_float32_products()
+        return "high" if torch_decides or c_library.uses_split_products() else None
     chosen = {torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32}
     return "mixed" if len(chosen) > 1 else "high" if chosen.pop() else "highest"
 
