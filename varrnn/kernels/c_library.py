@@ -243,7 +243,7 @@ def cpu_signature() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return "".join(sorted({line for line in lines if line.startswith(("flags", "model name"))}))
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "model name"))}))
 
 
 def load(file: Path, openmp: ctypes.CDLL) -> ctypes.CDLL:

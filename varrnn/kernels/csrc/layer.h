@@ -3,9 +3,9 @@
  * Threads share the steps in one of two ways. Sequences are independent, so a thread can take its rows of the batch
  * through all steps of a chunk without ever waiting for another thread; but then each thread reads all of U at every
  * step. If U is larger than the last-level cache, or if a thread had too few rows for a tile of split_tiles.h, each
- * thread takes some units of all rows instead and reads their part of U only; the threads then wait for each other after
- * each part of a step. Both ways give the same bits: every sum has the same order. The gradients of the weights need all
- * rows: there every thread takes some units. Masks of one gate or of all cost the same.
+ * thread takes some units of all rows instead and reads their part of U only; the threads then wait for each other
+ * after each part of a step. Both ways give the same bits: every sum has the same order. The gradients of the weights
+ * need all rows: there every thread takes some units. Masks of one gate or of all cost the same.
  */
 
 #include "tiles.h"
