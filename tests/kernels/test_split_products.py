@@ -1,6 +1,12 @@
-"""precision=high on a CPU with AMX: products of sums of two bfloat16 numbers, close to the same call in float32."""
+"""precision=high on a CPU with AMX: products of sums of two bfloat16 numbers, close to the same call in float32.
 
+Without AMX, but with AVX512 and bfloat16, the tests emulate the tile registers (emulated_tiles.h).
+"""
+
+import ctypes
 import functools
+import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,8 +19,8 @@ from varrnn.kernels import c_library
 from varrnn.kernels.softmax import target_log_probabilities
 
 CPU_FLAGS = f"flags\t\t: fpu {' '.join(sorted(c_library.SPLIT_CPU_FLAGS))}\n"
-REASON = c_library.split_status()[1]
-needs_amx = pytest.mark.skipif(c_library.split_status()[0] is None, reason=REASON)
+TILE_FLAGS = {"amx_tile", "amx_bf16"}
+needs_split_products = pytest.mark.usefixtures("split_products")
 TOLERANCE = 1e-4  # of the largest number of a tensor; the products' own error is 2^-16 = 1.5e-5 of theirs
 
 LAYERS = {
@@ -40,6 +46,25 @@ SHAPES = [
     (2, 100, 40, 50),
     (1, 8, 3, 4),
 ]
+
+
+@pytest.fixture(scope="session")
+def split_status(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, str]:
+    library, reason = c_library.split_status()
+    if library is not None:
+        return library, reason
+    missing = sorted(c_library.SPLIT_CPU_FLAGS - TILE_FLAGS - set(c_library.cpu_signature().split()))
+    if missing or c_library.get_library() is None:
+        pytest.skip(f"{reason}; emulation needs {', '.join(missing) or 'the C code'}")
+    flags = (*c_library.FLAGS, *c_library.SPLIT_FLAGS, "-include", str(Path(__file__).with_name("emulated_tiles.h")))
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    file = c_library.build_with(compiler, tmp_path_factory.mktemp("kernels"), flags)
+    return c_library.load(file, c_library.torch_openmp()), "emulated"
+
+
+@pytest.fixture
+def split_products(split_status: tuple[ctypes.CDLL, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_library, "split_status", lambda: split_status)
 
 
 @pytest.fixture(autouse=True)
@@ -89,28 +114,31 @@ def can_have(cell: str, name: str) -> bool:
 CASES = [(cell, name) for cell in LAYERS for name in RATES if can_have(cell, name)]
 
 
-@needs_amx
+@needs_split_products
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("cell", "name"), CASES)
 def test_layers(cell: str, name: str, shape: tuple[int, ...]) -> None:
     compare(functools.partial(run_layer, cell, RATES[name], shape))
 
 
-@needs_amx
+@needs_split_products
 @pytest.mark.parametrize("name", ["none", "untied"])
 @pytest.mark.parametrize("cell", LAYERS)
 def test_layers_without_gradients(cell: str, name: str) -> None:
     compare(functools.partial(run_layer, cell, RATES[name], (35, 20, 65, 70), grad=False))
 
 
-@needs_amx
+@needs_split_products
 @pytest.mark.parametrize("name", ["none", "tied", "untied"])
 @pytest.mark.parametrize("cell", LAYERS)
-def test_packed_sequences(cell: str, name: str) -> None:
-    compare(functools.partial(run_layer, cell, RATES[name], (9, 45, 33, 40), [1 + k % 9 for k in range(45)]))
+@pytest.mark.parametrize("batch", [45, 70])  # two threads share the units, and the rows
+def test_packed_sequences(cell: str, name: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [1 + k % 9 for k in range(batch)]
+    monkeypatch.setattr(c_library, "MIN_UNITS_PER_THREAD", 0)
+    compare(functools.partial(run_layer, cell, RATES[name], (9, batch, 33, 40), lengths))
 
 
-@needs_amx
+@needs_split_products
 @pytest.mark.parametrize("shape", [(1, 3, 2), (20, 30, 50), (33, 64, 257), (5, 17, 1030), (800, 40, 300), (40, 7, 40)])
 def test_the_loss(shape: tuple[int, int, int]) -> None:
     rows, size, words = shape
@@ -126,7 +154,7 @@ def test_the_loss(shape: tuple[int, int, int]) -> None:
     compare(call)
 
 
-@needs_amx
+@needs_split_products
 @pytest.mark.parametrize("name", ["none", "untied"])
 @pytest.mark.parametrize("cell", LAYERS)
 def test_the_bits_do_not_depend_on_threads(cell: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +172,7 @@ def test_the_bits_do_not_depend_on_threads(cell: str, name: str, monkeypatch: py
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other))
 
 
-@needs_amx
+@needs_split_products
 def test_numbers_that_are_not_finite_stay_visible() -> None:
     torch.set_float32_matmul_precision("high")
     for bad in (float("nan"), float("inf"), -float("inf")):
@@ -155,20 +183,21 @@ def test_numbers_that_are_not_finite_stay_visible() -> None:
         assert not layer(x)[0].isfinite().all()
 
 
-@needs_amx
+@needs_split_products
 def test_an_empty_batch() -> None:
     torch.set_float32_matmul_precision("high")
+    assert c_library.uses_split_products()
     y, *_, grad_w_ih, _, _, _ = run_layer("lstm", RATES["untied"], (3, 0, 4, 5))
     assert y.shape == (3, 0, 5) and not grad_w_ih.any()
 
 
-def split_status(monkeypatch: pytest.MonkeyPatch, flags: str) -> tuple[object, str]:
+def status_with(monkeypatch: pytest.MonkeyPatch, flags: str) -> tuple[object, str]:
     monkeypatch.setattr(c_library, "cpu_signature", lambda: flags)
     return c_library.split_status.__wrapped__()
 
 
 def test_a_processor_without_amx_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = split_status(monkeypatch, CPU_FLAGS.replace("amx_bf16 ", ""))
+    status = status_with(monkeypatch, CPU_FLAGS.replace("amx_bf16 ", ""))
     if c_library.get_library() is not None:
         assert status == (None, "float32 products: the processor does not have amx_bf16")
     monkeypatch.setattr(c_library, "split_status", lambda: status)
@@ -182,5 +211,5 @@ def test_a_compiler_that_does_not_know_amx(monkeypatch: pytest.MonkeyPatch, tmp_
     compiler.write_text("#!/bin/sh\necho 'cc: error: unrecognized option -mamx' >&2; exit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
-    library, reason = split_status(monkeypatch, CPU_FLAGS)
+    library, reason = status_with(monkeypatch, CPU_FLAGS)
     assert library is None and reason == f"float32 products: {compiler} failed: cc: error: unrecognized option -mamx"
