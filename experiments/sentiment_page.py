@@ -4,7 +4,7 @@ Every number and verdict comes from records; the fixed paragraphs say what was d
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from varrnn.reproduction.artefact import Artefact, experiment, main, unique
 from varrnn.reproduction.claims import CLAIMS, judge
 from varrnn.reproduction.readme import SENTIMENT_CAPTION
 from varrnn.reproduction.runs import FIGURE4A, FIGURE11, Run, figure3, figure3_authors, sentiment, stated_optimum
-from varrnn.reproduction.statistics import final_mean, mc_epochs, seed_mean
+from varrnn.reproduction.statistics import final_mean, mc_epochs, overfitting_gap, seed_mean
 
 PICTURE = r"!\[(?P<title>[^\]]*)\]\(figures/(?P<name>\w+)\.png\)"
 INTRODUCTION = """\
@@ -143,9 +143,7 @@ def ranking(records: Records, runs: Iterable[Run]) -> str:
     """The models with a record and their final errors, the lowest first."""
     groups = {run: records.group(run) for run in unique(runs)}
     missing = [run for run, group in groups.items() if not group.records]
-    errors = {
-        run: seed_mean(group, final_mean, at=mc_epochs(group)) for run, group in groups.items() if run not in missing
-    }
+    errors = {run: final_error(group) for run, group in groups.items() if run not in missing}
     shown = ", ".join(f"{describe(run)} {errors[run]:.4f}" for run in sorted(errors, key=errors.__getitem__))
     return "; ".join(filter(None, [shown, "not run: " + ", ".join(map(describe, missing)) if missing else ""]))
 
@@ -178,10 +176,40 @@ def mask_table(records: Records) -> str:
         group = groups[role]
         if not group.records:
             return "not run"
-        return f"{seed_mean(group, final_mean, at=mc_epochs(group)):.4f} ({group.epochs} epochs, n={len(group)})"
+        return f"{final_error(group):.4f} ({group.epochs} epochs, n={len(group)})"
 
     rows = [[f"p_E={e}", *(cell(f"p_E={e} p_U={u}") for u in ("0", "0.5"))] for e in ("0", "0.5")]
     return Table("masks", "", ("test RMSE, MC", "p_U=0", "p_U=0.5"), rows).markdown()
+
+
+def mask_effects(records: Records) -> str:
+    """How much each mask of figure 4a changes the final error and the gap, without and with the other mask."""
+    groups = {role: records.group(run) for role, run in FIGURE4A.items()}
+    if not all(group.records for group in groups.values()):
+        return "How much each mask changes the error is shown once all four settings have a record."
+
+    def changes(statistic: Callable[[Group], float], off: str, on: str) -> str:
+        without, with_other = (
+            statistic(groups[on.format(other)]) - statistic(groups[off.format(other)]) for other in ("0", "0.5")
+        )
+        return f"{without:+.4f} and {with_other:+.4f}"
+
+    lines = ["What each mask changes, first without and then with the other mask:", ""]
+    masks = {"recurrent": ("p_E={} p_U=0", "p_E={} p_U=0.5"), "word": ("p_E=0 p_U={}", "p_E=0.5 p_U={}")}
+    for name, roles in masks.items():
+        lines.append(
+            f"- The {name} mask changes the final error by {changes(final_error, *roles)}, and the gap by "
+            f"{changes(final_gap, *roles)}."
+        )
+    return "\n".join(lines)
+
+
+def final_error(group: Group) -> float:
+    return seed_mean(group, final_mean, at=mc_epochs(group))
+
+
+def final_gap(group: Group) -> float:
+    return seed_mean(group, overfitting_gap, at=mc_epochs(group))
 
 
 def jumps(records: Records) -> str:
@@ -252,7 +280,7 @@ def page(records: Records) -> str:
         *(INTRODUCTION, in_short(records)),
         *(TEXT, run_table(records, "text", BASIC), jumps(records), verdicts(records, CLAIMED["text"])),
         *(CODE, run_table(records, "code", AUTHORS)),
-        *(RECURRENT, mask_table(records), verdicts(records, CLAIMED["masks"])),
+        *(RECURRENT, mask_table(records), mask_effects(records), verdicts(records, CLAIMED["masks"])),
         *(TRIED, run_table(records, "extra", EXTRA), ablations(records), open_runs(records)),
     ]
     return re.sub(PICTURE, lambda found: shown_picture(found, records), "\n\n".join(parts)) + "\n"
@@ -276,7 +304,7 @@ ARTEFACT = Artefact(
     "sentiment_page",
     "Which sentiment results reproduce",
     render,
-    runs=(*BASIC, *AUTHORS, *EXTRA),
+    runs=(*BASIC, *AUTHORS, *FIGURE4A.values(), *EXTRA),
     claims=("C50b",),
 )
 

@@ -200,6 +200,21 @@ def test_the_page_repeats_verdicts_and_tables_word_for_word(full: Records) -> No
     assert " | ".join([*row[:2], *row[3:]]) in page
 
 
+@pytest.mark.slow
+def test_the_page_says_what_each_mask_changes(full: Records, monkeypatch) -> None:
+    module = experiment("sentiment_page")
+    errors = {"p_E=0 p_U=0": 0.15, "p_E=0 p_U=0.5": 0.19, "p_E=0.5 p_U=0": 0.16, "p_E=0.5 p_U=0.5": 0.17}
+    roles = {full.group(run).records[0].path: role for role, run in module.FIGURE4A.items()}
+    monkeypatch.setattr(module, "final_error", lambda group: errors[roles[group.records[0].path]])
+    monkeypatch.setattr(module, "final_gap", lambda group: errors[roles[group.records[0].path]] / 10)
+    lines = module.mask_effects(full).splitlines()
+    assert lines[2:] == [
+        "- The recurrent mask changes the final error by +0.0400 and +0.0100, and the gap by +0.0040 and +0.0010.",
+        "- The word mask changes the final error by +0.0100 and -0.0200, and the gap by +0.0010 and -0.0020.",
+    ]
+    assert "once all four settings have a record" in module.mask_effects(Records())
+
+
 def test_the_page_counts_the_records_of_lower_precision() -> None:
     gpu = {"gpu": "A100", "precision": "high"}
     machines = ({"precision": "high"}, {"gpu": None}, {}, None, gpu)

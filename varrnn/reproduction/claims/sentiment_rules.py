@@ -235,7 +235,7 @@ def converged(evidence: Evidence) -> Outcome | None:
         if not losses:
             return None
         changes[role] = float(np.mean([abs(_tenths(one)[1] / _tenths(one)[0] - 1) for one in losses]))
-    return Outcome(max(changes.values()) <= 0.02, f"absolute change: {format_values(changes, 3)}")
+    return Outcome(max(changes.values()) <= 0.02, f"change as a fraction: {format_values(changes, 3)}")
 
 
 def near_zero(evidence: Evidence) -> Outcome | None:
