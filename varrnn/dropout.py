@@ -212,12 +212,14 @@ def sample_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | N
     """One mask with inverted scaling: 0 with probability p, else 1/(1-p), so that its mean is one."""
     if in_functorch():  # vmap(randomness="different") rejects in-place sampling
         return torch.bernoulli(torch.full(shape, 1.0 - p, **factory_kwargs), generator=generator) / (1.0 - p)
+    from varrnn.kernels import bernoulli  # imports this module
+
     mask = torch.empty(shape, **factory_kwargs)
+    if generator is not None and bernoulli.can_sample(mask, generator):
+        return bernoulli.sample(mask, p, generator)
     if mask.device.type == "cpu" and mask.dtype in (torch.float32, torch.float64):
-        mask.uniform_(generator=generator).lt_(1.0 - p)  # 4 times as fast as bernoulli_; too coarse in half precision
-    else:
-        mask.bernoulli_(1.0 - p, generator=generator)
-    return mask.div_(1.0 - p)
+        return bernoulli.sample_with_torch(mask, p, generator)
+    return mask.bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
 
 
 def identity_mask(**factory_kwargs) -> Tensor:
