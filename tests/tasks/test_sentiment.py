@@ -249,6 +249,17 @@ def test_train_error_by_mc_where_the_test_error_is(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("override", ["model=none", "model=naive", "task.hold_out=0.1"])
+def test_the_last_epoch_is_not_measured_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str):
+    task, model = make(tmp_path, override, "optim.epochs=3")
+    earlier, last = ({"epoch": epoch, "lr": 0.1, **task.epoch_metrics(model, epoch)} for epoch in (2, 3))
+    wanted = task.final_metrics(model)
+    assert task.final_metrics(model, earlier) == wanted
+    monkeypatch.setattr(SentimentTask, "_train_errors", None)
+    assert task.final_metrics(model, last) == wanted
+
+
+@pytest.mark.slow
 def test_held_out_reviews_replace_the_test_curve_and_choose(tmp_path: Path):
     summary, _ = run(tmp_path, "task.hold_out=0.1")
     assert {"valid_rmse", "valid_rmse_mc", "valid_ll"} <= summary["history"].keys()

@@ -194,9 +194,9 @@ def test_early_stopping_without_a_validation_set_is_rejected_before_training(tmp
 def test_a_signal_during_the_last_measurement_still_stops(tiny, tmp_path, monkeypatch):
     original = LanguageModelTask.final_metrics
 
-    def measure(self, model):
+    def measure(self, model, row=None):
         os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, model)
+        return original(self, model, row)
 
     monkeypatch.setattr(LanguageModelTask, "final_metrics", measure)
     made = compose.compose([*tiny, f"run_dir={tmp_path / 'stopped'}", "mc.samples=0", "optim.epochs=1"])

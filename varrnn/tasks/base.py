@@ -101,8 +101,11 @@ class Task(Protocol):
     def epoch_metrics(self, model: Any, epoch: int) -> Metrics:
         """The metrics after an epoch. A metric that is not measured after every epoch is left out of the others."""
 
-    def final_metrics(self, model: Any) -> Metrics:
-        """The final metrics, measured once for the last and once for the best epoch's parameters."""
+    def final_metrics(self, model: Any, row: Metrics | None = None) -> Metrics:
+        """The final metrics, once for the last and once for the best epoch's parameters.
+
+        `row`, if given, is what was measured after the epoch of these parameters; it need not be measured again.
+        """
 
     def sampler(self, model: Any, config: schema.RunConfig) -> Sampler:
         """A new MC dropout sampler of the model on the test data."""

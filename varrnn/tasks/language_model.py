@@ -83,7 +83,7 @@ class LanguageModelTask:
         """Validation perplexity, exact and with the authors' normaliser."""
         return perplexity.validation_perplexity(model, self.valid, self.steps)
 
-    def final_metrics(self, model: SequenceModel) -> Metrics:
+    def final_metrics(self, model: SequenceModel, row: Metrics | None = None) -> Metrics:
         """Validation perplexity, and that of the test text as a single stream from a zero state."""
         test = perplexity.perplexity(model, self.test.unsqueeze(1), TEST_STEPS)
         return {**perplexity.validation_perplexity(model, self.valid, self.steps), "test_ppl": test}

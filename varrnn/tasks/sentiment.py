@@ -166,11 +166,14 @@ class SentimentTask:
         """The split of curves and MC dropout: the held-out reviews if there are any, else the test set."""
         return ("test", self.test) if self.valid is None else ("valid", self.valid)
 
-    def final_metrics(self, model: SentimentModel) -> Metrics:
+    def final_metrics(self, model: SentimentModel, row: Metrics | None = None) -> Metrics:
         """The metrics of the last epoch; if reviews are held out, also the test error (with fewer samples)."""
         samples, epoch = self.samples(self.epochs), self.epochs
         name, part = self._scored
-        found = {**self._train_errors(model, samples, epoch), **self._errors(model, name, part, samples, epoch)}
+        if row is not None and row["epoch"] == epoch:
+            found = {key: value for key, value in row.items() if key.startswith(("train_rmse", f"{name}_"))}
+        else:
+            found = {**self._train_errors(model, samples, epoch), **self._errors(model, name, part, samples, epoch)}
         if self.valid is not None:
             found |= self._errors(model, "test", self.test, self.options.mc_samples, epoch)
         return found

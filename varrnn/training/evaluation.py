@@ -15,7 +15,8 @@ from varrnn.training.trainer import BEST, CHECKPOINT, Progress
 def final_metrics(task: Task, model: SequenceModel, config: RunConfig, folder: Path, progress: Progress) -> Metrics:
     """The final metrics of the last and the best epoch; names without a suffix are those of the reported epoch."""
     model.eval()
-    last = task.final_metrics(model)
+    row = {name: values[-1] for name, values in progress.history.items() if values[-1] is not None}
+    last = task.final_metrics(model, row)
     best = last
     if progress.best_epoch not in (0, progress.epoch - 1):
         load_parameters(model, config, folder / BEST, progress.best_epoch)
