@@ -67,7 +67,7 @@ def test_training_learns_and_the_same_seed_gives_the_same_numbers(tiny, tmp_path
 
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_ends_bit_identical_to_one_that_was_never_stopped(tiny, tmp_path):
-    overrides = [*tiny, "optim.epochs=5", "mc.samples=60", "mc.rows=5", "train.checkpoint_minutes=0"]
+    overrides = [*tiny, "optim.epochs=12", "mc.samples=200", "mc.rows=5", "train.checkpoint_minutes=0"]
     whole = compose.compose([*overrides, f"run_dir={tmp_path / 'whole'}"])
     training_run.run(whole)
     folder = tmp_path / "killed"
