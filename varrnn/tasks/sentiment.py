@@ -168,14 +168,11 @@ class SentimentTask:
 
     def final_metrics(self, model: SentimentModel, row: Metrics | None = None) -> Metrics:
         """The metrics of the last epoch; if reviews are held out, also the test error (with fewer samples)."""
-        samples, epoch = self.samples(self.epochs), self.epochs
-        name, part = self._scored
-        if row is not None and row["epoch"] == epoch:
-            found = {key: value for key, value in row.items() if key.startswith(("train_rmse", f"{name}_"))}
-        else:
-            found = {**self._train_errors(model, samples, epoch), **self._errors(model, name, part, samples, epoch)}
+        if row is None or row["epoch"] != self.epochs:
+            row = self.epoch_metrics(model, self.epochs)
+        found = {key: value for key, value in row.items() if key.startswith(("train_rmse", f"{self._scored[0]}_"))}
         if self.valid is not None:
-            found |= self._errors(model, "test", self.test, self.options.mc_samples, epoch)
+            found |= self._errors(model, "test", self.test, self.options.mc_samples, self.epochs)
         return found
 
     def _train_errors(self, model: SentimentModel, samples: int, epoch: int) -> Metrics:
